@@ -41,7 +41,7 @@ def cpu_ns(pid: int) -> int | None:
 
 def rss_bytes(pid: int) -> int | None:
     """Return the resident memory of a process; None if it has ended."""
-    pages = _text(f"/proc/{pid}/statm").split()
+    pages = _read_file(f"/proc/{pid}/statm").split()
     return int(pages[1]) * _PAGE if pages else None
 
 
@@ -51,7 +51,7 @@ def memory_of(pid: int) -> dict[str, int]:
     See proc(5): in `Pss` a page that n processes share counts 1/n; `Private_Dirty` is written, and
     of no other process.
     """
-    lines = _text(f"/proc/{pid}/smaps_rollup").splitlines()
+    lines = _read_file(f"/proc/{pid}/smaps_rollup").splitlines()
     parts = (line.split() for line in lines if line.endswith(" kB"))
     return {name.rstrip(":"): int(size) * 1024 for name, size, _ in parts}
 
@@ -63,12 +63,12 @@ def pss_bytes(pid: int) -> int | None:
 
 def descriptors(pid: int) -> int | None:
     """Return how many descriptors a process has open; None without the right."""
-    return len(_names(f"/proc/{pid}/fd")) or None
+    return len(_list_folder(f"/proc/{pid}/fd")) or None
 
 
 def thread_count(pid: int) -> int | None:
     """Return how many threads a process has; None if it has ended."""
-    return len(_names(f"/proc/{pid}/task")) or None
+    return len(_list_folder(f"/proc/{pid}/task")) or None
 
 
 def threads_of(pid: int) -> Threads | None:
@@ -76,15 +76,15 @@ def threads_of(pid: int) -> Threads | None:
     run: dict[int, int] = {}
     wait: dict[int, int] = {}
     turns: dict[int, int] = {}
-    for name in _names(f"/proc/{pid}/task"):
-        if fields := _text(f"/proc/{pid}/task/{name}/schedstat").split():  # else it has ended
+    for name in _list_folder(f"/proc/{pid}/task"):
+        if fields := _read_file(f"/proc/{pid}/task/{name}/schedstat").split():  # else it has ended
             run[int(name)], wait[int(name)], turns[int(name)] = map(int, fields)
     return Threads(perf(), run, wait, turns) if run else None
 
 
 def host_reading() -> HostReading | None:
     """Read the busy and stolen time of all cores so far; None where the kernel does not count."""
-    counts = _text("/proc/stat").split()[1:9]
+    counts = _read_file("/proc/stat").split()[1:9]
     if len(counts) < 8:
         return None
     user, nice, system, _, _, irq, soft, steal = map(int, counts)  # not: idle, wait for I/O
@@ -98,33 +98,33 @@ def children_of(process: str) -> set[int]:
     `process`: its name in /proc (`self`: this one).
     """
     task = f"/proc/{process}/task"
-    texts = (_text(f"{task}/{tid}/children") for tid in _names(task))
+    texts = (_read_file(f"{task}/{tid}/children") for tid in _list_folder(task))
     return {int(pid) for text in texts for pid in text.split()}
 
 
-def title_of(pid: int) -> str:
+def read_title(pid: int) -> str:
     """Return the command line, or Ray's title without the running method; empty if it has ended."""
     return without_method(" ".join(arguments_of(pid)).strip())
 
 
 def arguments_of(pid: int) -> list[str]:
     """Return a process's command line; empty if it has ended, and of threads of the kernel."""
-    text = _text(f"/proc/{pid}/cmdline")
+    text = _read_file(f"/proc/{pid}/cmdline")
     return text.rstrip("\0").split("\0") if text else []
 
 
-def parent_of(pid: int) -> int:
+def find_parent(pid: int) -> int:
     """Return the pid of a process's parent; 0 if it has ended."""
-    fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    fields = _read_file(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return int(fields[1]) if fields else 0
 
 
 def thread_name(pid: int, tid: int) -> str | None:
     """Return the name of a thread; None if it has ended."""
-    return _text(f"/proc/{pid}/task/{tid}/comm").strip() or None
+    return _read_file(f"/proc/{pid}/task/{tid}/comm").strip() or None
 
 
-def _names(path: str) -> list[str]:
+def _list_folder(path: str) -> list[str]:
     """List a folder of /proc; empty where it cannot be read, or its process ended."""
     try:
         return os.listdir(path)
@@ -132,7 +132,7 @@ def _names(path: str) -> list[str]:
         return []
 
 
-def _text(path: str) -> str:
+def _read_file(path: str) -> str:
     """Read a small file of /proc at once; empty where it cannot be read, or its process ended."""
     try:
         fd = os.open(path, os.O_RDONLY)

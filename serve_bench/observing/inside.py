@@ -73,11 +73,11 @@ def parse(text: str) -> MetricSeries:
             raise MetricsAbsent(f"a line that is no metric: {line[:60]!r}")
         name = match[1].removeprefix(PREFIX)
         if not name.endswith("_bucket"):
-            series[(name, _labels(match[2] or ""))] = float(match[3])
+            series[(name, _parse_labels(match[2] or ""))] = float(match[3])
     return series
 
 
-def _labels(text: str) -> Labels:
+def _parse_labels(text: str) -> Labels:
     return tuple(
         (name, re.sub(r"\\.", lambda match: _ESCAPES.get(match[0], match[0]), value))
         for name, value in _LABEL.findall(text)
@@ -166,7 +166,7 @@ class Meter:
         begins with the end of the load before, if that was fresh.
         """
         try:
-            self._before = self._before if self._settled else self._unchanged()
+            self._before = self._before if self._settled else self._wait_unchanged()
             self._settled = True
         except MetricsAbsent as error:
             return str(error)
@@ -184,13 +184,13 @@ class Meter:
         began = self.clock()
         try:
             after = under_load = self.get(self.url)
-            while not self._fresh(after, least, most) and self.clock() - began < self.patience_s:
+            while not self._is_fresh(after, least, most) and self.clock() - began < self.patience_s:
                 self.sleep(POLL_S)
                 after = self.get(self.url)
         except MetricsAbsent as error:
             self._settled = False
             return {"status": "absent", "why": str(error)}
-        self._settled = self._fresh(after, least, most)
+        self._settled = self._is_fresh(after, least, most)
         answer = {
             "status": "fresh" if self._settled else "stale",
             "interval_s": self.interval_s,
@@ -201,12 +201,12 @@ class Meter:
         self._before = after
         return answer
 
-    def _fresh(self, after: MetricSeries, least: int, most: int) -> bool:
+    def _is_fresh(self, after: MetricSeries, least: int, most: int) -> bool:
         groups = MetricsGrowth(self._before, after, least, most).groups(self.http)
         parts = [groups.get("http"), *groups["deployments"].values(), *groups["routers"].values()]
         return bool(groups["deployments"]) and STALE not in parts
 
-    def _unchanged(self) -> MetricSeries:
+    def _wait_unchanged(self) -> MetricSeries:
         """Return the state once no deployment has counted a request for longer than an interval."""
         began = since = self.clock()
         state = self.get(self.url)
@@ -215,7 +215,7 @@ class Meter:
                 break
             self.sleep(POLL_S)
             later = self.get(self.url)
-            if _summed(later, (REQUESTS,), *GROUP) != _summed(state, (REQUESTS,), *GROUP):
+            if _sum_by(later, (REQUESTS,), *GROUP) != _sum_by(state, (REQUESTS,), *GROUP):
                 since = self.clock()
             state = later
         return state
@@ -237,52 +237,52 @@ class MetricsGrowth:
     def groups(self, http: bool) -> dict[str, Any]:
         """Return the growth of deployments, their routers, HTTP and event loops."""
         out: dict[str, Any] = {
-            "deployments": self._groups(REQUESTS, DEPLOYMENT),
-            "routers": self._groups(ROUTED, ROUTER),
+            "deployments": self._get_groups(REQUESTS, DEPLOYMENT),
+            "routers": self._get_groups(ROUTED, ROUTER),
         }
         if http:
-            grown = self._grown(HTTP, {})
+            grown = self._measure_growth(HTTP, {})
             fresh = self.least <= grown.get("requests", -1.0) <= self.most
             out["http"] = grown if fresh else STALE
-        loops = sorted(_summed(self.after, (_LOOP_COUNT,), "component"))
-        lags = {loop: self._mean(EVENT_LOOP, {"component": loop}) for (loop,) in loops}
+        loops = sorted(_sum_by(self.after, (_LOOP_COUNT,), "component"))
+        lags = {loop: self._average(EVENT_LOOP, {"component": loop}) for (loop,) in loops}
         out["event_loop_lag_ms"] = {loop: lag for loop, lag in lags.items() if lag is not None}
         return out
 
-    def _groups(self, counter: str, fields: tuple[tuple[str, str, str], ...]) -> dict[str, Any]:
+    def _get_groups(self, counter: str, fields: tuple[tuple[str, str, str], ...]) -> dict[str, Any]:
         out: dict[str, Any] = {}
-        former = _summed(self.before, (counter,), *GROUP)
-        for group, count in sorted(_summed(self.after, (counter,), *GROUP).items()):
+        former = _sum_by(self.before, (counter,), *GROUP)
+        for group, count in sorted(_sum_by(self.after, (counter,), *GROUP).items()):
             if grown := count - former.get(group, 0.0):
                 where = dict(zip(GROUP, group, strict=True))
                 fresh = self.least <= grown <= self.most
-                out["#".join(group)] = self._grown(fields, where) if fresh else STALE
+                out["#".join(group)] = self._measure_growth(fields, where) if fresh else STALE
         return out
 
-    def _grown(
+    def _measure_growth(
         self, fields: tuple[tuple[str, str, str], ...], where: Mapping[str, str]
     ) -> dict[str, float]:
-        kinds = {"counter": self._delta, "mean": self._mean, "places": self._places}
+        kinds = {"counter": self._sum_growth, "mean": self._average, "places": self._count_places}
         values = {name: kinds[kind](metric, where) for name, kind, metric in fields}
         return {name: value for name, value in values.items() if value is not None}
 
-    def _delta(self, metric: str, where: Mapping[str, str]) -> float | None:
+    def _sum_growth(self, metric: str, where: Mapping[str, str]) -> float | None:
         """Return the growth of a counter over all its series; a restarted one counts from 0."""
         grown = []
-        for labels, value in _series(self.after, metric, where):
+        for labels, value in _find_series(self.after, metric, where):
             former = self.before.get((metric, labels), 0.0)
             grown.append(value - former if value >= former else value)
         return sum(grown) if grown else None
 
-    def _mean(self, metric: str, where: Mapping[str, str]) -> float | None:
+    def _average(self, metric: str, where: Mapping[str, str]) -> float | None:
         """Return the mean of the new values of a histogram; None without any."""
-        count = self._delta(f"{metric}_count", where)
-        total = self._delta(f"{metric}_sum", where)
+        count = self._sum_growth(f"{metric}_count", where)
+        total = self._sum_growth(f"{metric}_sum", where)
         return round(total / count, 4) if count and total is not None else None
 
-    def _places(self, metric: str, where: Mapping[str, str]) -> float | None:
+    def _count_places(self, metric: str, where: Mapping[str, str]) -> float | None:
         """Return the replicas that had a model by now, mean over models; None without any."""
-        held = (dict(labels) for labels, _ in _series(self.after, metric, where))
+        held = (dict(labels) for labels, _ in _find_series(self.after, metric, where))
         models = Counter(labels["model_id"] for labels in held)
         return models.total() / len(models) if models else None
 
@@ -294,7 +294,7 @@ def levels(before: MetricSeries, under_load: MetricSeries, after: MetricSeries) 
     proxy) lies between those before and after; a process without requests does not matter.
     """
     counters = (REQUESTS, "num_http_requests_total")
-    counts = [_summed(series, counters, WORKER) for series in (before, under_load, after)]
+    counts = [_sum_by(series, counters, WORKER) for series in (before, under_load, after)]
 
     def during(worker: tuple[str, ...]) -> bool:
         low, now, high = (count.get(worker, 0.0) for count in counts)
@@ -302,12 +302,12 @@ def levels(before: MetricSeries, under_load: MetricSeries, after: MetricSeries) 
 
     out: dict[str, Any] = {}
     for name, metric in LEVELS:
-        if gauges := _summed(under_load, (metric,), WORKER):
+        if gauges := _sum_by(under_load, (metric,), WORKER):
             out[name] = sum(gauges.values()) if all(map(during, gauges)) else STALE
     return out
 
 
-def _series(
+def _find_series(
     series: MetricSeries, metric: str, where: Mapping[str, str]
 ) -> Iterator[tuple[Labels, float]]:
     for (name, labels), value in series.items():
@@ -315,13 +315,13 @@ def _series(
             yield labels, value
 
 
-def _summed(
+def _sum_by(
     series: MetricSeries, metrics: Sequence[str], *names: str
 ) -> dict[tuple[str, ...], float]:
     """Sum metrics by the values of these labels."""
     out: dict[tuple[str, ...], float] = defaultdict(float)
     for metric in metrics:
-        for labels, value in _series(series, metric, {}):
+        for labels, value in _find_series(series, metric, {}):
             out[tuple(dict(labels).get(name, "") for name in names)] += value
     return out
 

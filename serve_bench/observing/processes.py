@@ -60,7 +60,7 @@ def serve_processes() -> list[ServeProcess]:
             above = process.parent() if role == "replica" else None
             if above is not None:  # of a fork, it is the replica
                 role = role_of(title, role_of(" ".join(above.cmdline())))
-            cluster = _cluster_of(process)
+            cluster = _name_cluster(process)
         except psutil.Error:
             continue  # ended meanwhile
         if cluster is not None:
@@ -80,10 +80,10 @@ def behind(url: str, unix_socket: str | None = None) -> list[ServeProcess]:
     processes = serve_processes()
     clusters = {process.cluster for process in processes if process.pid == owner.pid}
     serve = [process for process in processes if process.cluster in clusters]
-    return [*serve, *_raylets_of(serve)]
+    return [*serve, *_find_raylets(serve)]
 
 
-def _raylets_of(processes: Iterable[ServeProcess]) -> list[ServeProcess]:
+def _find_raylets(processes: Iterable[ServeProcess]) -> list[ServeProcess]:
     raylets = {}
     for process in processes:
         try:
@@ -151,7 +151,7 @@ def in_use(processes: Iterable[ServeProcess], seconds: float = 0.5) -> list[InUs
     return out
 
 
-def _cluster_of(process: psutil.Process) -> str | None:
+def _name_cluster(process: psutil.Process) -> str | None:
     """Return the session name of the raylet above the process; None without one."""
     if (raylet := _raylet_above(process)) is None:
         return None

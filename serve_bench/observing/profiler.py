@@ -232,7 +232,7 @@ class Recording:
         """Start py-spy. Raises BadInput without it, or if the file cannot be created."""
         self._new_folders = make_room(self.out)
         self._process = subprocess.Popen(
-            self._command(),
+            self._build_command(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -244,7 +244,7 @@ class Recording:
         self._reader = threading.Thread(target=self._listen, daemon=True)
         self._reader.start()
 
-    def _command(self) -> list[str]:
+    def _build_command(self) -> list[str]:
         by_thread = [] if self.options.idle else ["--threads"]
         return [
             *(py_spy(), "record", "--pid", str(self.pid), "--format", "raw"),
@@ -296,7 +296,7 @@ class Recording:
 
     def _end(self, seconds: float) -> Recorded:
         assert self._process is not None and self._reader is not None
-        ran, spy = self._ran(), f"py-spy on process {self.pid}"
+        ran, spy = self._measure_ran(), f"py-spy on process {self.pid}"
         if self.running:
             self._process.send_signal(signal.SIGINT)
         try:
@@ -339,7 +339,7 @@ class Recording:
         except OSError as error:
             raise ProfileFailed(f"{self.out}: cannot be written: {why(error)}") from None
 
-    def _ran(self) -> dict[int, float]:
+    def _measure_ran(self) -> dict[int, float]:
         """Return the share of time on a CPU since sampling began, by thread."""
         now = threads_of(self.pid)
         if self._threads is None or now is None:

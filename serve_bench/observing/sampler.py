@@ -54,18 +54,18 @@ from serve_bench.observing.host import (
     children_of,
     cpu_ns,
     descriptors,
+    find_parent,
     free_memory_bytes,
     host_reading,
     memory_of,
-    parent_of,
     perf,
     pss_bytes,
     quota_periods,
+    read_title,
     rss_bytes,
     thread_count,
     thread_name,
     threads_of,
-    title_of,
 )
 from serve_bench.serving.server import Process
 
@@ -111,13 +111,13 @@ class Gpus:
         by_pid = {int(share.pid): float(share.smUtil) for share in shares}
         processes = []
         for process in running:
-            pid, memory_mb = int(process.pid), _mb(process.usedGpuMemory)
+            pid, memory_mb = int(process.pid), _to_mb(process.usedGpuMemory)
             found = GpuProcess(pid=pid, memory_mb=memory_mb, use_percent=by_pid.get(pid))
             processes.append(found)
         return GpuReading(
             device=index,
             use_percent=None if rates is None else float(rates.gpu),
-            memory_mb=None if memory is None else _mb(memory.used),
+            memory_mb=None if memory is None else _to_mb(memory.used),
             processes=tuple(processes),
         )
 
@@ -129,7 +129,7 @@ class Gpus:
             return None
 
 
-def _mb(used_bytes: int | None) -> float | None:
+def _to_mb(used_bytes: int | None) -> float | None:
     return None if used_bytes is None else round(used_bytes / 1e6, 1)
 
 
@@ -240,7 +240,7 @@ class Sampler:
             others = others_summary(self._others.spans, self._programs, begin, end)
         return TrialUsage(
             interval_s=round((ticks[-1][0] - ticks[0][0]) / 1e9 / pauses, 3) if pauses else None,
-            own_cpu_percent=self._own_percent(),
+            own_cpu_percent=self._measure_own(),
             host=host,
             processes=tuple(process for process in processes if process.seen_s),
             others=others,
@@ -318,7 +318,7 @@ class Sampler:
                 if parents[parent] == "haproxy_manager":
                     self._watch(Track(pid, "haproxy", "haproxy"))
                     continue
-                title = title_of(pid)  # which Ray sets when a worker becomes an actor
+                title = read_title(pid)  # which Ray sets when a worker becomes an actor
                 role = role_of(title)
                 if role == "proxy" and "haproxy_manager" in parents.values():
                     role = "fallback_proxy"  # beside HAProxy
@@ -328,7 +328,7 @@ class Sampler:
     def _read_others(self, others: OtherPrograms) -> None:
         """Read other programs, and sample those of the new processes that a replica has started."""
         for pid in others.read():
-            parent = self.tracks.get(parent_of(pid))
+            parent = self.tracks.get(find_parent(pid))
             if parent is not None and parent.role in ("replica", CHILD_OF_REPLICA):
                 self._watch(Track(pid, CHILD_OF_REPLICA, name_of(pid) or CHILD_OF_REPLICA))
 
@@ -356,7 +356,7 @@ class Sampler:
         if busiest not in track.names and (name := thread_name(track.pid, busiest)) is not None:
             track.names[busiest] = name
 
-    def _own_percent(self) -> float | None:
+    def _measure_own(self) -> float | None:
         """Return % of a core over the ticks of the thread, without the first and last readings."""
         ticks = self._own_ns[:-1]
         if len(ticks) < 2:
@@ -435,7 +435,7 @@ class OtherPrograms:
     def names(self, ours: Iterable[int]) -> dict[int, str]:
         """Return the programs by pid, without those that `ours` call."""
         names = {pid: name for pid, name in self._names.items() if name is not None}
-        called = called_by(ours) if names else set()
+        called = find_called(ours) if names else set()
         return {pid: name for pid, name in names.items() if pid not in called}
 
     def _name(self, pid: int) -> str | None:
@@ -447,7 +447,7 @@ class OtherPrograms:
         while pid > 1:
             if pid in self.ours or pid == KERNEL_THREADS:
                 return True
-            pid = parent_of(pid)
+            pid = find_parent(pid)
         return False
 
 
@@ -482,7 +482,7 @@ def program_name(arguments: Sequence[str]) -> str:
     return interpreter[1]
 
 
-def called_by(ours: Iterable[int]) -> set[int]:
+def find_called(ours: Iterable[int]) -> set[int]:
     """Return the processes that `ours` call over TCP, and those that these call in turn."""
     # Of other users' processes the system shows us no connections.
     connections = [connection for connection in psutil.net_connections("tcp") if connection.pid]
