@@ -16,7 +16,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Final
 
-from serve_bench.analysis.capacity.estimate import enough, estimate, over_launches, ratio
+from serve_bench.analysis.capacity import estimate
 from serve_bench.analysis.capacity.model import PRECISION, Capacity, LaunchEstimate
 from serve_bench.analysis.capacity.search import RateSearch
 from tests.capacity_servers import HARD, SERVERS, Server
@@ -45,19 +45,20 @@ def launch(server: Server, seed: int, start: float | None) -> tuple[LaunchEstima
     search = RateSearch(server.bounds, start=start)
     while (step := search.next()) is not None:
         search.add(live.probe(step.rate, step.seconds))
-    return estimate(search.probes, server.bounds), sum(probe.seconds for probe in search.probes)
+    seconds = sum(probe.seconds for probe in search.probes)
+    return estimate.estimate_launch(search.probes, server.bounds), seconds
 
 
 def run(server: Server, seed: int, most: int) -> Run:
     """Add launches until they are enough, at most `most`."""
     estimates: list[LaunchEstimate] = []
     seconds = 0.0
-    while len(estimates) < most and not enough(estimates, PRECISION, PLANNED):
+    while len(estimates) < most and not estimate.is_enough(estimates, PRECISION, PLANNED):
         # Half of what a closed loop may serve, which is taken as 1.3 of the truth.
         found, took = launch(server, 1000 * seed + len(estimates), 0.65 * server.truth)
         estimates.append(found)
         seconds += took
-    return Run(over_launches(estimates), seconds)
+    return Run(estimate.pool_launches(estimates), seconds)
 
 
 def main() -> None:
@@ -105,7 +106,7 @@ def same(server: Server, pairs: int, seed: int, most: int) -> str:
     differ = 0
     for at in range(pairs):
         a, b = (run(server, seed + 2 * at + side, most).capacity for side in (0, 1))
-        _, low, high = ratio(a, b)
+        _, low, high = estimate.compare_capacities(a, b)
         differ += not low <= 1 <= high
     return f"\n{server.name} compared with itself: {differ} of {pairs} pairs differ"
 

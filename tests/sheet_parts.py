@@ -9,7 +9,7 @@ from serve_bench.benchmarks.registry import find_lens
 from serve_bench.core.result import Result
 from serve_bench.report.drawing import draw
 from serve_bench.report.page import make_blocks
-from serve_bench.report.theme import list_series, looks_of
+from serve_bench.report.theme import list_looks, list_series
 from serve_bench.view import document
 from serve_bench.view.ladders import LadderView, view_ladders
 from serve_bench.view.lens import RunLook, View
@@ -21,7 +21,7 @@ Part = TypeVar("Part", bound=document.Block)
 
 def select(blocks: Iterable[document.Block], kind: type[Part]) -> list[Part]:
     """Select the blocks of a kind, folded ones too."""
-    return [block for block in document.unfolded(blocks) if isinstance(block, kind)]
+    return [block for block in document.unfold(blocks) if isinstance(block, kind)]
 
 
 def tables(sheet: document.Document) -> list[document.Table]:
@@ -75,7 +75,7 @@ def is_sound(sheet: document.Document) -> None:
             for figure in (found for found in row.cells if isinstance(found, document.Number)):
                 assert figure.value is None or math.isfinite(figure.value)
     for drawing in charts(sheet):
-        plot = draw(drawing, list_series(drawing, looks_of([drawing]))).plot
+        plot = draw(drawing, list_series(drawing, list_looks([drawing]))).plot
         assert '"nan' not in plot and drawing.title
 
 

@@ -181,7 +181,7 @@ class ReplicaLine:
         return sum(before != after for before, after in pairwise(ups))
 
 
-def replica_lines(course: CourseFacts) -> tuple[ReplicaLine, ...]:
+def read_replicas(course: CourseFacts) -> tuple[ReplicaLine, ...]:
     """Return the replicas of each deployment, by Serve's word, else by the processes seen."""
     lines: dict[str, list[ReplicaCount]] = {}
     for change in course.changes:
@@ -211,7 +211,7 @@ def _by_processes(course: CourseFacts) -> dict[str, list[ReplicaCount]]:
     return lines
 
 
-def all_replicas(lines: Sequence[ReplicaLine]) -> ReplicaLine:
+def add_replicas(lines: Sequence[ReplicaLine]) -> ReplicaLine:
     """Add up the replicas of the deployments."""
     moments = sorted({count.at_s for line in lines for count in line.counts})
     counts = []
@@ -293,10 +293,10 @@ def transient_of(
 ) -> Transient:
     """Compute the figures of a trial.
 
-    `stages`: begin and end of each; `hard_stop_s`: see `events_of`."""
-    lines = replica_lines(course)
-    replicas = all_replicas(lines)
-    events = tuple(events_of(course, replicas, hard_stop_s))
+    `stages`: begin and end of each; `hard_stop_s`: see `list_events`."""
+    lines = read_replicas(course)
+    replicas = add_replicas(lines)
+    events = tuple(list_events(course, replicas, hard_stop_s))
     steps = round(1 / bounds.step_s)
     held = (bounds.holds(steps * n, steps * n + steps) for n in range(len(course.due)))
     out = tuple(None if holds is None else not holds for holds in held)
@@ -514,7 +514,7 @@ def count_near(course: CourseFacts, events: Iterable[CourseEvent]) -> Figures:
     return {**near}
 
 
-def events_of(
+def list_events(
     course: CourseFacts, replicas: ReplicaLine, hard_stop_s: float | None
 ) -> list[CourseEvent]:
     """List what happened while the load ran, in order.

@@ -156,7 +156,7 @@ def _slows(columns: Sequence[Any], us: Any, ys: Any, rho: float) -> bool:
     return False
 
 
-def joined(drifts: Sequence[LevelDrift]) -> LevelDrift:
+def pool_drifts(drifts: Sequence[LevelDrift]) -> LevelDrift:
     """Pool the slopes of launches of one thing (one at least) by the inverse of their variances.
 
     Degrees of freedom add up. The warm-up is that of the first."""

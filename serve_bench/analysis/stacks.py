@@ -183,7 +183,7 @@ def _self_and_total(stacks: Stacks) -> tuple[Counter[str], Counter[str]]:
     return alone, within
 
 
-def changes(a: Stacks, b: Stacks) -> list[tuple[str, float, float]]:
+def list_changes(a: Stacks, b: Stacks) -> list[tuple[str, float, float]]:
     """List functions with changed shares as innermost frames, the largest change first.
 
     A change has LEAST_POINTS and is more than twice the error of sampling. Each function comes with
@@ -193,14 +193,14 @@ def changes(a: Stacks, b: Stacks) -> list[tuple[str, float, float]]:
     found = []
     for name in own_a.keys() | own_b.keys():
         shares = 100.0 * own_a[name] / (all_a or 1), 100.0 * own_b[name] / (all_b or 1)
-        noise = noise_points(shares[0], all_a) + noise_points(shares[1], all_b)
+        noise = measure_noise(shares[0], all_a) + measure_noise(shares[1], all_b)
         change = abs(shares[1] - shares[0])
         if change > noise and change >= LEAST_POINTS:
             found.append((name, *shares))
     return sorted(found, key=lambda row: (-abs(row[2] - row[1]), row[0]))
 
 
-def noise_points(share_percent: float, samples: int) -> float:
+def measure_noise(share_percent: float, samples: int) -> float:
     """Return about two standard errors of a share of this many samples, in percentage points.
 
     Binomial: samples of one thread depend on each other, so the true error is larger."""
@@ -217,7 +217,7 @@ class CallNode:
     children: dict[str, CallNode]
 
 
-def tree(stacks: Stacks) -> CallNode:
+def build_tree(stacks: Stacks) -> CallNode:
     """Build the call tree of a profile; its root has all samples."""
     root = CallNode("all", 0, {})
     for frames, count in stacks.items():

@@ -124,7 +124,7 @@ class _Call:
         return moments
 
 
-def waterfall_of(client: TracedRequest, marks: Sequence[HopMark]) -> Waterfall | None:
+def build_waterfall(client: TracedRequest, marks: Sequence[HopMark]) -> Waterfall | None:
     """Return the hops of a request that was answered.
 
     None where marks of the proxy or the first replica are lost (a call that it made would stand in
@@ -171,7 +171,7 @@ ANSWERED: Final = "answer"
 """Where a request failed that was answered: with an error."""
 
 
-def lost_in(client: TracedRequest, marks: Sequence[HopMark]) -> str:
+def find_lost_hop(client: TracedRequest, marks: Sequence[HopMark]) -> str:
     """Return the hop in which a failed request was, by its last mark.
 
     ANSWERED where its replica was done. A process that is killed leaves no mark of what it did
@@ -199,7 +199,7 @@ FEWEST_SLOWEST: Final = 10
 """A mean of fewer is one outlier's. Yet no more than a tenth of all, or these are no tail."""
 
 
-def slowest_of(count: int) -> int:
+def count_slowest(count: int) -> int:
     """Return how many of so many requests stand apart as the slowest."""
     return max(1, round(TAIL * count), min(FEWEST_SLOWEST, round(0.1 * count)))
 
@@ -221,21 +221,21 @@ def summary_of(
 
     `requests`: those that were answered; `unseen`: of them had no mark, or none that fits;
     `failed`: in which hop how many were. Hops in ns: of all requests the mean and percentiles, and
-    the mean of the slowest (`slowest_of`). `total` is the latency. `ahead_ns`: the time of day less
-    the monotonic clock."""
-    seen = (waterfall_of(request, marks.get(request.trace, ())) for request in requests)
+    the mean of the slowest (`count_slowest`). `total` is the latency. `ahead_ns`: the time of day
+    less the monotonic clock."""
+    seen = (build_waterfall(request, marks.get(request.trace, ())) for request in requests)
     falls = sorted(filter(None, seen), key=lambda fall: fall.total_ns)
-    tail = falls[-slowest_of(len(falls)) :]
-    rows = [flat(fall) for fall in falls]
+    tail = falls[-count_slowest(len(falls)) :]
+    rows = [flatten(fall) for fall in falls]
     slow = rows[-len(tail) :]
-    longest = [flat(fall, max) for fall in falls]  # two calls of 25 ms are no timer of 50
+    longest = [flatten(fall, max) for fall in falls]  # two calls of 25 ms are no timer of 50
     names = list(dict.fromkeys(name for hops in rows for name in hops))
     slowest, others = falls[: -SLOWEST_KEPT - 1 : -1], falls[-SLOWEST_KEPT - 1 :: -1]
     step = max(1, -(-len(others) // (MOST_KEPT - SLOWEST_KEPT)))
     return WaterfallFacts(
         traced=len(requests) + len(failed),
         unseen=len(requests) - len(falls),
-        failed=dict(Counter(lost_in(times, marks.get(times.trace, ())) for times in failed)),
+        failed=dict(Counter(find_lost_hop(times, marks.get(times.trace, ())) for times in failed)),
         lost_marks=lost,
         total=_figures([fall.total_ns for fall in falls], [fall.total_ns for fall in tail]),
         hops={
@@ -286,14 +286,14 @@ def _timer(rows: Sequence[Mapping[str, int]], name: str) -> float | None:
     return None
 
 
-def flat(fall: Waterfall, join: Callable[[int, int], int] = int.__add__) -> dict[str, int]:
+def flatten(fall: Waterfall, join: Callable[[int, int], int] = int.__add__) -> dict[str, int]:
     """Return the hops of a request and of the calls below it, which are named `Ranker: batch wait`.
 
     Those of the calls lie within `downstream`; where calls are made at once, their sum (`join`) is
     more."""
     hops = dict(fall.hops)
     for call in fall.calls:
-        for name, ns in flat(call, join).items():
+        for name, ns in flatten(call, join).items():
             full = name if ": " in name else f"{call.deployment}: {name}"
             hops[full] = join(hops[full], ns) if full in hops else ns
     return hops
@@ -316,7 +316,7 @@ class HopShift:
         return (self.b_ns or 0.0) - (self.a_ns or 0.0)
 
 
-def shifts(
+def compare_hops(
     a: Mapping[int, WaterfallFacts], b: Mapping[int, WaterfallFacts], pairs: bool
 ) -> tuple[HopShift, ...]:
     """Compare the latency of traced requests and each of its hops on two sides.

@@ -23,7 +23,7 @@ from serve_bench.view.document import Document, ReportOptions
 from serve_bench.view.figures import FIGURES
 from serve_bench.view.index import index_row, index_runs
 from serve_bench.view.lens import Lens
-from serve_bench.view.published import reference
+from serve_bench.view.published import read_reference
 
 FOLDERS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("run", "trace", "micro", "noop"), "micro"),
@@ -83,7 +83,7 @@ def index_of(place: Path, note: Callable[[str], None]) -> Document:
 def run_schema() -> dict[str, Any]:
     """Return the JSON Schema of all kinds of run: a shipped file, with the figures of each."""
     assert all(map(find_lens, FOLDERS))  # their figures are declared now
-    schema: dict[str, Any] = deepcopy(reference("run.schema.json"))
+    schema: dict[str, Any] = deepcopy(read_reference("run.schema.json"))
     # Each member of a family, such as `batch_size_mean.Ranker`, has its unit and meaning.
     schema["$defs"]["figures"]["patternProperties"] = {
         rf"^{name}(\..+)?$": {

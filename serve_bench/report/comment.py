@@ -24,7 +24,7 @@ def comment(document: Document) -> str:
     """Render a document as a comment: the headline in bold, its tables, and folded all else."""
     open_ = [part for part in document.sections if part.detail == "headline"]
     tables = [block for part in open_ for block in part.blocks if isinstance(block, Table)]
-    lines = [f"**{escaped(document.headline)}**", ""]
+    lines = [f"**{escape(document.headline)}**", ""]
     for table in tables:
         lines += _table_lines(table)
     lines += ["<details><summary>Method and warnings</summary>", ""]
@@ -67,7 +67,7 @@ def _table_lines(table: Table) -> list[str]:
     caption = "; ".join(filter(None, [table.caption, *(groups if len(groups) == 1 else ())]))
     texts = ([inline(text).replace("|", "\\|") for text in column] for column in columns)
     lines = (f"| {' | '.join(line)} |" for line in zip(*texts, strict=True))
-    return [escaped(caption), "", *lines, ""]
+    return [escape(caption), "", *lines, ""]
 
 
 def _cell(cell: Cell) -> str:
@@ -81,10 +81,10 @@ def _remarks(table: Table) -> Iterator[str]:
 
 
 def _items(texts: Iterable[str]) -> Iterator[str]:
-    return (f"- {escaped(text)}" for text in texts)
+    return (f"- {escape(text)}" for text in texts)
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return running text in one line, in which nothing is taken for Markdown or HTML."""
     return inline(text).replace("*", "\\*")
 

@@ -19,11 +19,11 @@ from serve_bench.analysis.stacks import (
     Layered,
     LayerRules,
     Stacks,
+    build_tree,
     by_function,
     layered,
     layers,
     read_rules,
-    tree,
     without,
 )
 from serve_bench.report.theme import element, say, write
@@ -79,7 +79,7 @@ def _colour(layer: str, frame: str = "") -> str:
 
 def draw_frames(stacks: Stacks) -> Iterator[tuple[int, str]]:
     """Yield depth and SVG of each frame that is wide enough to be seen, below one for all."""
-    root = tree(stacks)
+    root = build_tree(stacks)
     waiting: list[tuple[CallNode, int, int, Layered | None]] = [(root, 0, 0, None)]
     scale = WIDTH / max(root.samples, 1)
     while waiting:

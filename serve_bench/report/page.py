@@ -25,7 +25,7 @@ from serve_bench.analysis.stacks import parse_raw
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.report.drawing import draw
 from serve_bench.report.flamegraph import flame_svg
-from serve_bench.report.theme import DEFINED, list_series, looks_of
+from serve_bench.report.theme import DEFINED, list_looks, list_series
 from serve_bench.view.document import (
     Block,
     Chart,
@@ -36,7 +36,7 @@ from serve_bench.view.document import (
     Prose,
     Section,
     explain,
-    unfolded,
+    unfold,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Folder:
 def folder_of(home: Path, document: Document, records: str) -> Folder:
     """Read the files of a run in `home`. `records`: their file there."""
     drawn: dict[str, str] = {}
-    for block in unfolded(block for part in document.sections for block in part.blocks):
+    for block in unfold(block for part in document.sections for block in part.blocks):
         if isinstance(block, Flamegraph):
             _, content = _read(home, block.stacks)
             with suppress(BadInput):
@@ -164,8 +164,8 @@ def html_text(documents: Sequence[Document], folders: Sequence[Folder] = ()) -> 
     `folders`: the folder of each run, if it has one."""
     many = len(documents) > 1
     ordered = [_order(document) for document in documents]
-    blocks = unfolded(block for parts in ordered for part in parts for block in part.blocks)
-    looks = looks_of(block for block in blocks if isinstance(block, Chart))
+    blocks = unfold(block for parts in ordered for part in parts for block in part.blocks)
+    looks = list_looks(block for block in blocks if isinstance(block, Chart))
     # `prefix` begins the anchor of each section, `level` is that of its heading.
     sheets = [
         {

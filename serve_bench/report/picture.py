@@ -19,12 +19,12 @@ from serve_bench.report.theme import (
     TEXT,
     SeriesLook,
     element,
+    list_looks,
     list_series,
-    looks_of,
     write,
 )
 from serve_bench.view.charts import Chart
-from serve_bench.view.document import Document, unfolded
+from serve_bench.view.document import Document, unfold
 
 KINDS: Final = (".svg", ".png")
 """The ends of the name of a picture."""
@@ -53,7 +53,7 @@ def charts_of(documents: Iterable[Document], words: str | None = None) -> list[C
     titles: list[str] = []
     for document in documents:
         blocks = (block for section in document.sections for block in section.blocks)
-        found = [block for block in unfolded(blocks) if isinstance(block, Chart)]
+        found = [block for block in unfold(blocks) if isinstance(block, Chart)]
         titles += [chart.title for chart in found]
         named = [chart for chart in found if (words or "").casefold() in chart.title.casefold()]
         charts += found[:1] if words is None else named
@@ -86,7 +86,7 @@ def picture(documents: Sequence[Document], charts: Sequence[Chart], kind: str) -
 
 def draw_picture(documents: Sequence[Document], charts: Sequence[Chart]) -> str:
     """Draw the sentence of each run, its title and tiles, then the charts, one below the other."""
-    sheet, looks = _Sheet(), looks_of(charts)
+    sheet, looks = _Sheet(), list_looks(charts)
     for document in documents:
         sheet.write(document.headline or document.title, 16, font_weight="bold")
         sheet.write(document.title, 10, fill=QUIET)

@@ -14,8 +14,8 @@ from serve_bench.analysis.stacks import (
     LEAST_POINTS,
     Stacks,
     by_function,
-    changes,
     layers,
+    list_changes,
     top_functions,
     total,
     without,
@@ -48,7 +48,7 @@ def difference_text(a: tuple[str, Stacks], b: tuple[str, Stacks], keep_idle: boo
     in_a, in_b = layers(of_a, layer_rules()), layers(of_b, layer_rules())
     shares = [(name, in_a.get(name, 0.0), in_b.get(name, 0.0)) for name in {**in_a, **in_b}]
     text = f"A {about_a}\nB {about_b}\n{_difference('layer', shares)}"
-    found = changes(of_a, of_b)
+    found = list_changes(of_a, of_b)
     for title, sign in (("grew", 1), ("shrank", -1)):
         if rows := [row for row in found if sign * (row[2] - row[1]) > 0]:
             text += _difference(f"{title} (self)", rows[:TOP])

@@ -125,7 +125,7 @@ def list_series(chart: Chart, looks: Sequence[str]) -> list[SeriesLook]:
         return [SeriesLook(name, *VERDICTS[name]) for name in chart.series]
     if chart.kind == "heat map":
         return []
-    things, (*shapes, _), series = things_of(chart), SHAPES, list[SeriesLook]()
+    things, (*shapes, _), series = list_things(chart), SHAPES, list[SeriesLook]()
     names = [*dict.fromkeys(things)]
     places = {looks.index(name) % len(COLOURS) for name in names if name in looks}
     order = looks if len(places) == len(names) else names  # no two of a chart share a colour
@@ -138,14 +138,14 @@ def list_series(chart: Chart, looks: Sequence[str]) -> list[SeriesLook]:
     return series
 
 
-def things_of(chart: Chart) -> list[str]:
+def list_things(chart: Chart) -> list[str]:
     """Return what gives each series its colour: its thing; of a chart of one thing its name."""
     things = [chart.things.get(name, name) for name in chart.series]
     return things if len(set(things)) > 1 else chart.series
 
 
-def looks_of(charts: Iterable[Chart]) -> list[str]:
+def list_looks(charts: Iterable[Chart]) -> list[str]:
     """List the names with a colour, in its order: variants, services, sides, then parts of bars."""
     coloured = [chart for chart in charts if chart.kind != "heat map" and chart.threshold is None]
     coloured.sort(key=lambda chart: chart.kind == "bars")
-    return list(dict.fromkeys(name for chart in coloured for name in things_of(chart)))
+    return list(dict.fromkeys(name for chart in coloured for name in list_things(chart)))

@@ -33,7 +33,7 @@ from serve_bench.view.document import (
 from serve_bench.view.figures import Value, declare, mean_of
 from serve_bench.view.frame import ViewRow, make_spec, make_table
 from serve_bench.view.inside import mean_by_role, usage_table
-from serve_bench.view.rows import Page, cell_title, engaged_of
+from serve_bench.view.rows import Page, cell_title, describe_engaged
 
 
 def _connections_used(line: Line) -> Value | None:
@@ -199,7 +199,7 @@ def _proofs(launches: Sequence[Launch]) -> Table:
         proved = Text("-") if launch.proved.port_owner is UNSET else Text("yes", "good")
         cells = (
             Text(used.name, below=flags or ("no flags",)),
-            Text(", ".join(engaged_of([launch])) or "-"),
+            Text(", ".join(describe_engaged([launch])) or "-"),
             Text("no", "bad", wrong) if wrong else proved,
         )
         alike.setdefault(cells, []).append(launch.id)

@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct, structs, to_builtins
 
 from serve_bench.core.errors import visible
 from serve_bench.core.result import Run
-from serve_bench.view.document import Document, Number, Table, cell_text, unfolded
+from serve_bench.view.document import Document, Number, Table, cell_text, unfold
 
 FORMULA: Final = re.compile(r"[=@\t]|[+-](?!\d*\.?\d+(e[+-]?\d+)?$)")
 """Begins a cell that a spreadsheet calculates (OWASP, CSV injection); a number is none."""
@@ -60,7 +60,7 @@ def _lines(document: Document) -> Iterator[dict[str, Any]]:
     for finding in (*document.findings, *document.doubts):
         yield {"section": "findings", "text": finding.line}
     for section in document.sections:
-        for table in unfolded(section.blocks):
+        for table in unfold(section.blocks):
             if not isinstance(table, Table):
                 continue
             for number, row in enumerate(table.rows, 1):

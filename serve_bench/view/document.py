@@ -48,7 +48,7 @@ def statement(text: str, names: Iterable[str] = ()) -> str:
     return text if named else f"{text[:1].upper()}{text[1:]}"
 
 
-def listed(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """Join words as `a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
@@ -201,10 +201,10 @@ class Later:
 Block: TypeAlias = Table | Chart | Later | Prose | Facts | Code | Flamegraph | Folded
 
 
-def unfolded(blocks: Iterable[Block]) -> Iterator[Block]:
+def unfold(blocks: Iterable[Block]) -> Iterator[Block]:
     """Yield all blocks in their order, those within others in the place of these."""
     for block in blocks:
-        yield from unfolded(block.blocks) if isinstance(block, Folded | Later) else (block,)
+        yield from unfold(block.blocks) if isinstance(block, Folded | Later) else (block,)
 
 
 Detail: TypeAlias = Literal["headline", "table", "further"]

@@ -25,7 +25,7 @@ RPC: Final = "torch_rpc.json"
 
 
 @functools.cache
-def reference(name: str) -> Any:
+def read_reference(name: str) -> Any:
     """Read a file that is shipped with the tool."""
     place = resources.files("serve_bench").joinpath("reference", name)
     return json.loads(place.read_text(encoding="utf-8"))
@@ -35,7 +35,7 @@ def published_for(cell: JsonObject, row: Row) -> Value | None:
     """Return the published requests/s of a row of the no-op matrix, with std; None without.
 
     Those without a client are by aiohttp."""
-    for known in reference(MICRO)["cells"]:
+    for known in read_reference(MICRO)["cells"]:
         axes = {key: value for key, value in known.items() if not isinstance(value, dict)}
         figures = known.get(row.label, {})
         alike = row.traffic == Traffic() and row.loop == "closed"
@@ -50,8 +50,8 @@ def published_rows(name: str, like: Sequence[Any] | None = None) -> Iterator[Vie
 
     `like`: only of the tables with this device ("cpu", "cuda") and log level. The source's levels
     are numbers, higher is quieter: what they are taken for is our guess."""
-    for table in reference(name)["tables"]:
-        about = {**reference(name), **table}
+    for table in read_reference(name)["tables"]:
+        about = {**read_reference(name), **table}
         if like is None or like == table["like"]:
             words = (about.get(key, "") for key in ("source", "setting", "hardware"))
             group = "; ".join(filter(None, words))
@@ -62,8 +62,8 @@ def published_rows(name: str, like: Sequence[Any] | None = None) -> Iterator[Vie
 
 def scale_notes(workload: str) -> tuple[str, ...]:
     """Say where published figures come from, on which hardware, and notes; or that none are."""
-    if (table := reference(NIGHTLY).get(workload)) is None:
+    if (table := read_reference(NIGHTLY).get(workload)) is None:
         return (f"published: nothing for {workload}",)
-    source = f"{reference(NIGHTLY)['source']}, {workload}: {table['workload']}"
+    source = f"{read_reference(NIGHTLY)['source']}, {workload}: {table['workload']}"
     credit = f"published (not measured here): {source}; hardware {table['cluster']}"
     return (credit, *([f"published {workload}: {table['note']}"] if "note" in table else []))

@@ -253,7 +253,7 @@ _BY_GRPC: Final = {
 reference (an object of Ray's store), where they are off. By the role that resolved them."""
 
 
-def engaged_of(launches: Sequence[Launch]) -> list[str]:
+def describe_engaged(launches: Sequence[Launch]) -> list[str]:
     """List who serves HTTP, how requests get to replicas, and versions, as launches prove them.
 
     HAProxy sends requests to the HTTP port of a replica, with no proxy of Serve between."""

@@ -22,7 +22,7 @@ TONES: Final[dict[SloWord, Tone]] = {"met": "good", "missed": "bad", "not judged
 UNMET: Final[tuple[SloWord, ...]] = ("missed", "not judged")
 
 
-def slo_of(run: Run) -> Slo | None:
+def read_slo(run: Run) -> Slo | None:
     """Return the SLO that a run was given. Raises BadInput where it was edited by hand."""
     stored = run.asked.slo
     return None if stored is None else parse_slo(stored, "suite.slo")
@@ -30,7 +30,7 @@ def slo_of(run: Run) -> Slo | None:
 
 def judge_rows(run: Run, rows: Iterable[ViewRow]) -> tuple[RowSlo, ...]:
     """Judge the rows of a run that has an SLO, in the order of the plan, without profiled ones."""
-    if (slo := slo_of(run)) is None:
+    if (slo := read_slo(run)) is None:
         return ()
     measured = (row for row in rows if row.dims["status"] != "profiled")
     return tuple(RowSlo(row.name, judge(slo, row.trials)) for row in measured)
@@ -43,7 +43,7 @@ def judged_rows(result: Result) -> tuple[RowSlo, ...]:
 
 def slo_parts(run: Run, shown: Iterable[ViewRow]) -> tuple[Finding, Section] | tuple[()]:
     """Return what a document says of the SLO: behind its first finding and its first section."""
-    if (slo := slo_of(run)) is None or not (rows := judge_rows(run, shown)):
+    if (slo := read_slo(run)) is None or not (rows := judge_rows(run, shown)):
         return ()
     goals = (Column(goal.name, goal.text.removeprefix(f"{goal.name} ")) for goal in slo.objectives)
     ends = Column("margin", "of the limit"), Column("SLO", number=False)

@@ -27,8 +27,8 @@ from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted, percent
 from serve_bench.core.result import RunStop
-from serve_bench.view.document import Finding, listed
-from serve_bench.view.rows import engaged_of
+from serve_bench.view.document import Finding, join_words
+from serve_bench.view.rows import describe_engaged
 from serve_bench.view.waterfall import shift_sentence
 
 
@@ -150,7 +150,7 @@ def describe_row(row: ComparedRow, paired: bool) -> Iterator[Finding]:
         if line.judged.word == "inconclusive":
             metric = line.metric if row.side == "B" else f"{row.side} {line.metric}"
             said[Finding(line.judged.why)].append(metric)
-    yield from (replace(found, about=listed(parts)) for found, parts in said.items())
+    yield from (replace(found, about=join_words(parts)) for found, parts in said.items())
     gated = {line.metric for line in row.lines if line.gated}
     if row.rate_per_s is not None and not gated & {"p50", "p99"}:
         words = f"throughput is the arrival rate of {row.rate_per_s:g} requests/s while the server"
@@ -173,4 +173,4 @@ def describe_side(side: About) -> list[str]:
     flags = {**(next(iter(envs.values())) if len(envs) == 1 else {}), **side.settings}
     words = [f"app {app}"] if app else []
     words += [f"{name}={value}" for name, value in flags.items()]
-    return [*words, *(engaged_of(side.launches) or ["no launch recorded"])]
+    return [*words, *(describe_engaged(side.launches) or ["no launch recorded"])]

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from serve_bench import __version__
 from serve_bench.analysis.statistics import LATENCY
-from serve_bench.analysis.waterfall import ANSWERED, ORDER, HopShift, slowest_of
+from serve_bench.analysis.waterfall import ANSWERED, ORDER, HopShift, count_slowest
 from serve_bench.core.facts import HopTimes, TracedCall, WaterfallFacts
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.view.charts import Chart, stack_bars
@@ -76,7 +76,7 @@ def read_traced(name: str, falls: Iterable[WaterfallFacts], variant: str = "") -
         timers |= fall.timers
         seen += count
         if fall.total.mean:
-            tail += slowest_of(count)
+            tail += count_slowest(count)
             launches.append({LATENCY: fall.total, **fall.hops})
     hops: dict[str, dict[str, float]] = {}
     for hop in sorted(dict.fromkeys(chain(*launches)), key=_place):

@@ -5,16 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from serve_bench.analysis.capacity.boundary import BLOCK_S, CORRELATIONS, boundary, correlation_s
+from serve_bench.analysis.capacity.boundary import (
+    BLOCK_S,
+    CORRELATIONS,
+    fit_boundary,
+    measure_correlation_s,
+)
 from serve_bench.analysis.capacity.estimate import (
-    bracket,
-    ceiling,
-    enough,
-    estimate,
-    fresh,
-    levels_of,
-    over_launches,
-    ratio,
+    compare_capacities,
+    estimate_launch,
+    find_bracket,
+    find_ceiling,
+    is_enough,
+    pool_launches,
+    pool_levels,
+    select_fresh,
 )
 from serve_bench.analysis.capacity.model import Ask, Bound, LaunchEstimate, Probe
 from serve_bench.analysis.capacity.search import ATTEMPTS, BUDGET_S, LONGEST_S, RateSearch
@@ -76,7 +81,7 @@ def on(live: Launch, of: Server, start: float | None = None) -> LaunchEstimate:
     search = RateSearch(of.bounds, start=start)
     while (step := search.next()) is not None:
         search.add(live.probe(step.rate, step.seconds))
-    return estimate(search.probes, of.bounds)
+    return estimate_launch(search.probes, of.bounds)
 
 
 def found_of(
@@ -85,7 +90,7 @@ def found_of(
     limits = bounds or (P99,)
     search = RateSearch(limits, start=start)
     asks = searched(search, values, limits, most)
-    return estimate(search.probes, limits), asks, search
+    return estimate_launch(search.probes, limits), asks, search
 
 
 @cases("slope", 3.0, 15.0, 40.0)
@@ -106,7 +111,7 @@ def test_it_finds_the_place_of_a_service_without_noise(slope: float) -> None:
 def test_a_cliff_is_bisected_until_it_is_narrow() -> None:
     found, _, _ = found_of({"p99": lambda rate: 0.5 if rate > 777 else 0.0})
     assert found.cliff and found.slope is None and found.binds == "p99"
-    low, high, capacity = sure(found.low), sure(found.high), over_launches([found] * 3)
+    low, high, capacity = sure(found.low), sure(found.high), pool_launches([found] * 3)
     assert low <= 777 < high <= low * math.exp(0.05 / 4) * 1.001
     assert low < (found.rate or 0) < high
     assert sure(capacity.low) <= low and high <= sure(capacity.high) and capacity.precise
@@ -122,14 +127,14 @@ def test_ceilings_are_bounds() -> None:
     assert found.low is not None and 450 <= found.low <= 500
     first = next(at for at, ask in enumerate(asks) if ask.rate > 500)
     assert asks[first + 1] == asks[first]
-    assert ceiling(search.probes) is not None
+    assert find_ceiling(search.probes) is not None
     assert all(ask.rate <= asks[first].rate for ask in asks)
     search = RateSearch([P99], start=100.0)
     search.add(replace(probe(100.0, p99=0.5), client_bound=True))
     assert sure(search.next()).rate == 100.0
-    assert estimate(search.probes, [P99]).doubts == ("no probe is sound",)
+    assert estimate_launch(search.probes, [P99]).doubts == ("no probe is sound",)
     searched(search, {"p99": power(640.0, 15.0)})
-    assert estimate(search.probes, [P99]).rate == pytest.approx(640, rel=0.01)
+    assert estimate_launch(search.probes, [P99]).rate == pytest.approx(640, rel=0.01)
     # A floor stops after the lowest rate.
     found, asks, _ = found_of({"p99": lambda rate: 0.9}, start=8.0)
     assert [ask.rate for ask in asks][-2:] == [1.0, 1.0] and len(asks) <= 8
@@ -146,7 +151,7 @@ def test_a_miss_with_fewer_replicas_is_no_upper_end() -> None:
         search.add(replace(made, replicas=replicas, steady=not changes))
         changes = not changes and share > 0.01 and replicas < 4
         replicas += changes
-    found = estimate(search.probes, [P99])
+    found = estimate_launch(search.probes, [P99])
     assert replicas == 4 and not all(probe.steady for probe in search.probes)
     assert found.rate == pytest.approx(160, rel=0.01) and not found.drift
 
@@ -157,7 +162,7 @@ def test_a_broken_off_probe_is_measured_again_and_says_nothing() -> None:
     broken = replace(probe(125.0, 3.0, p99=1.0), whole=False)
     search.add(broken)
     assert sure(search.next()).rate == 125.0
-    assert estimate(search.probes, [P99]).high is None
+    assert estimate_launch(search.probes, [P99]).high is None
     for _ in range(ATTEMPTS - 1):
         search.add(broken)
     assert search.next() is None
@@ -182,9 +187,9 @@ def test_a_service_that_changes_by_much_is_searched_anew() -> None:
         value = power(640.0 if now < 40 else 320.0, 15.0)
         search.add(probe(step.rate, step.seconds, now, p99=value(step.rate)))
         now += step.seconds
-    found = estimate(search.probes, [P99])
+    found = estimate_launch(search.probes, [P99])
     assert found.rate == pytest.approx(320, rel=0.05) and "changed" in found.drift
-    assert len(fresh(search.probes, [P99])) < len(search.probes)
+    assert len(select_fresh(search.probes, [P99])) < len(search.probes)
 
 
 def test_an_end_that_one_probe_set_is_measured_again_where_the_newest_deny_it() -> None:
@@ -208,7 +213,7 @@ def test_the_first_seconds_of_a_launch_are_left_out() -> None:
             for at, (rate, factor) in enumerate(zip((620.0, 660.0) * 4, WOBBLE * 2, strict=True))
         ]
 
-    settled, steady = estimate(probes(655.0), [P99]), estimate(probes(640.0), [P99])
+    settled, steady = estimate_launch(probes(655.0), [P99]), estimate_launch(probes(640.0), [P99])
     assert settled.rate == pytest.approx(steady.rate, rel=1e-6) and not settled.drift
     assert settled.blocks == 18
 
@@ -219,7 +224,7 @@ def test_the_bias_of_few_bursts_is_taken_off() -> None:
         probe(640.0, 15.0, 30 + 16.0 * at, p99=0.01 * (1.9, 0.1, 0.1, 1.9)[at % 4])
         for at in range(8)
     ]
-    found = sure(boundary(probes, P99, math.log(640)))
+    found = sure(fit_boundary(probes, P99, math.log(640)))
     bias = found.slope * sure(found.error) ** 2 / 2
     assert bias > 5e-4 and math.log(640) - found.place == pytest.approx(bias, rel=1e-3)
 
@@ -231,23 +236,23 @@ def test_where_the_error_is_small_what_is_far_bends_nothing() -> None:
         probe(rate, 15.0, 30 + 16.0 * at, (p95,), p95=0.05 * 0.4 / (1 - rate / 1000))
         for at, rate in enumerate(rates * 2)
     ]
-    found = estimate(probes, [p95])
+    found = estimate_launch(probes, [p95])
     assert found.rate == pytest.approx(600, rel=0.004)
     assert found.blocks == 12
 
 
 def test_a_lower_rate_that_missed_is_pooled_with_a_higher_that_met() -> None:
     probes = [probe(r, 15.0, p99=v) for r, v in ((100, 0.0), (200, 0.03), (300, 0.002), (400, 0.2))]
-    levels = levels_of(probes, [P99])
+    levels = pool_levels(probes, [P99])
     assert levels[1].ratio == levels[2].ratio == pytest.approx((3 * 200 + 0.2 * 300) / 500)
-    low, high = bracket(levels)
+    low, high = find_bracket(levels)
     assert low is not None and high is not None and (low.rate, high.rate) == (100, 200)
     longer = [*probes, probe(300.0, 60.0, p99=0.002)]
-    low, high = bracket(levels_of(longer, [P99]))
+    low, high = find_bracket(pool_levels(longer, [P99]))
     assert low is not None and high is not None and (low.rate, high.rate) == (300, 400)
     for bad, ratio_ in ((1.0, 1), (2.0, 10)):  # one request of few is no miss
         few = Probe(1.0, 0.5, {"p99": SliceCounts((20.0,), (bad,))})
-        assert levels_of([few], [P99])[0].ratio == pytest.approx(ratio_)
+        assert pool_levels([few], [P99])[0].ratio == pytest.approx(ratio_)
 
 
 def test_blocks_are_longer_where_slices_depend_on_each_other() -> None:
@@ -264,10 +269,10 @@ def test_blocks_are_longer_where_slices_depend_on_each_other() -> None:
         return [made(r, keep, 70.0 * at) for at, r in enumerate((620.0, 660.0) * 3)]
 
     alone, chained = probes(0.0), probes(0.9)
-    assert correlation_s(alone, P99) == pytest.approx(0.25, abs=0.1)
+    assert measure_correlation_s(alone, P99) == pytest.approx(0.25, abs=0.1)
     # Half a slice times (1 + keep) / (1 - keep) is 4.75 s; probes of 60 s show less of it.
-    assert 1.5 < correlation_s(chained, P99) < 6
-    free, bound = estimate(alone, [P99]), estimate(chained, [P99])
+    assert 1.5 < measure_correlation_s(chained, P99) < 6
+    free, bound = estimate_launch(alone, [P99]), estimate_launch(chained, [P99])
     assert 0.8 * BLOCK_S < free.block_s < 1.1 * BLOCK_S
     assert bound.block_s > 0.8 * CORRELATIONS * bound.correlation_s
     assert free.blocks > bound.blocks
@@ -279,10 +284,10 @@ def test_a_small_drift_is_said_and_the_old_blocks_are_left_out() -> None:
         probe(rate, 15.0, 16.0 * at, p99=power(640.0 if at < 4 else 600.0, 15.0)(rate) * wobble)
         for at, (rate, wobble) in enumerate(zip((600.0, 630.0) * 6, WOBBLE * 3, strict=True))
     ]
-    found = estimate(probes, [P99])
+    found = estimate_launch(probes, [P99])
     assert found.rate == pytest.approx(600, rel=0.01)
     assert "fell by about 6" in found.drift and "at 64 s" in found.drift
-    assert not estimate(probes[4:], [P99]).drift
+    assert not estimate_launch(probes[4:], [P99]).drift
 
 
 @cases(
@@ -327,7 +332,7 @@ def known(rate: float, error: float = 0.01) -> LaunchEstimate:
 
 
 def test_the_interval_over_launches_and_when_they_are_enough() -> None:
-    capacity = over_launches([known(rate) for rate in (100.0, 102.0, 104.0, 106.0)])
+    capacity = pool_launches([known(rate) for rate in (100.0, 102.0, 104.0, 106.0)])
     assert capacity.rate == pytest.approx((100 * 102 * 104 * 106) ** 0.25)
     assert capacity.spread == pytest.approx(0.0251, abs=1e-3)
     # t of 3 degrees of freedom at 0.99 is 4.541.
@@ -335,58 +340,58 @@ def test_the_interval_over_launches_and_when_they_are_enough() -> None:
     ends = (rate * math.exp(-half), rate * math.exp(half))
     assert (capacity.low, capacity.high) == pytest.approx(ends, rel=1e-4)
     assert not capacity.precise
-    alike = over_launches([known(100.0, 0.02)] * 4)  # by luck, which makes it no narrower
+    alike = pool_launches([known(100.0, 0.02)] * 4)  # by luck, which makes it no narrower
     assert alike.spread == 0
     assert alike.width == pytest.approx(2 * math.sinh(4.541 * 0.02 / 2), rel=1e-4)
     # A single launch has that of its blocks.
-    capacity = over_launches([known(100.0, 0.01)])
+    capacity = pool_launches([known(100.0, 0.01)])
     assert capacity.spread is None and not capacity.precise
     assert capacity.low is not None and 96 < capacity.low < 98
     assert "unknown" in capacity.doubts[0]
-    assert not over_launches([known(100.0), known(101.0)]).doubts
-    assert not enough([known(100.0, 1e-4)], planned=1)
+    assert not pool_launches([known(100.0), known(101.0)]).doubts
+    assert not is_enough([known(100.0, 1e-4)], planned=1)
     # Few bursts lower the lower end alone.
     steep = [replace(known(rate), slope=20.0, error=0.02) for rate in (100.0, 101.0)]
     plain = [replace(launch, slope=None) for launch in steep]
-    low, high = over_launches(steep), over_launches(plain)
+    low, high = pool_launches(steep), pool_launches(plain)
     assert low.high == high.high
     assert math.log(sure(high.low) / sure(low.low)) == pytest.approx(20 * 0.02**2 / 2)
     narrow, wide = known(100.0, 0.001), known(100.0, 0.05)
-    assert not enough([narrow] * 2, planned=3)
-    assert enough([narrow] * 3, planned=3)
-    assert not enough([wide] * 3, planned=3) and not enough([wide] * 4, planned=3)
+    assert not is_enough([narrow] * 2, planned=3)
+    assert is_enough([narrow] * 3, planned=3)
+    assert not is_enough([wide] * 3, planned=3) and not is_enough([wide] * 4, planned=3)
     client = LaunchEstimate(None, None, 90.0, None, ceiling="client")
-    assert enough([client] * 3, planned=3)
+    assert is_enough([client] * 3, planned=3)
 
 
 def test_a_launch_that_is_only_bounded_bounds_the_capacity() -> None:
     client = LaunchEstimate(None, None, 90.0, None, ceiling="client")
     floor = LaunchEstimate(None, None, None, 1.0, ceiling="floor")
-    bounded = over_launches([known(100.0), client, known(95.0)])
+    bounded = pool_launches([known(100.0), client, known(95.0)])
     assert (bounded.rate, bounded.low, bounded.high) == (None, 90.0, None)
     assert bounded.doubts == ("the capacity of 1 of 3 launches is only bounded",)
-    assert over_launches([floor] * 3).high == 1.0
-    both = over_launches([floor, client])
+    assert pool_launches([floor] * 3).high == 1.0
+    both = pool_launches([floor, client])
     assert (both.rate, both.low, both.high) == (None, None, None)
-    assert over_launches([]).rate is None
+    assert pool_launches([]).rate is None
     # One that used its budget too early is left out.
     late = LaunchEstimate(None, None, 90.0, None, doubts=("no rate missed",))
-    capacity = over_launches([known(100.0), known(101.0), known(102.0), late])
+    capacity = pool_launches([known(100.0), known(101.0), known(102.0), late])
     assert capacity.rate == pytest.approx(101, rel=1e-3) and len(capacity.launches) == 4
     assert capacity.doubts == ("1 of 4 launches: no rate missed; left out",)
-    bounded = over_launches([known(100.0), late])
+    bounded = pool_launches([known(100.0), late])
     assert (bounded.rate, bounded.low, bounded.high) == (None, 90.0, None)
 
 
 def test_the_ratio_of_two_capacities() -> None:
-    a = over_launches([known(rate, 0.001) for rate in (100.0, 101.0, 99.0, 100.0)])
-    b = over_launches([known(rate, 0.001) for rate in (110.0, 111.0, 109.0, 110.0)])
-    center, low, high = ratio(a, b)
+    a = pool_launches([known(rate, 0.001) for rate in (100.0, 101.0, 99.0, 100.0)])
+    b = pool_launches([known(rate, 0.001) for rate in (110.0, 111.0, 109.0, 110.0)])
+    center, low, high = compare_capacities(a, b)
     assert center == pytest.approx(1.1, rel=1e-3) and low > 1.08 and high < 1.12
     # Welch with equal sides: 6 degrees of freedom, t 2.447.
     half = 2.447 * math.sqrt((sure(a.spread) ** 2 + sure(b.spread) ** 2) / 4)
     assert math.log(high / center) == pytest.approx(half, rel=5e-3)
-    same, low, high = ratio(a, a)
+    same, low, high = compare_capacities(a, a)
     assert same == 1 and low < 1 < high
     with pytest.raises(ValueError, match="two launches"):
-        ratio(a, over_launches([known(100.0)]))
+        compare_capacities(a, pool_launches([known(100.0)]))

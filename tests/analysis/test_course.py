@@ -132,14 +132,14 @@ def test_turns_are_changes_of_direction() -> None:
 
 def test_replicas_by_the_word_of_serve_or_by_processes() -> None:
     changes = [change(-1, "a:A", 1), change(-1, "a:B", 2), change(3, "a:A", 4)]
-    total = course.all_replicas(
-        course.replica_lines(built(CourseFacts, {"changes": changes}, "course"))
+    total = course.add_replicas(
+        course.read_replicas(built(CourseFacts, {"changes": changes}, "course"))
     )
     assert [(count.at_s, count.running) for count in total.counts] == [(-1, 3), (3, 6)]
     title = "ray::ServeReplica:a:A"
     lives = [life(1, title, None, 5.0), life(2, title, 2.0, None)]
     lives.append(life(3, "ray::ProxyActor", None, None))
-    (seen,) = course.replica_lines(built(CourseFacts, {"lives": lives}, "course"))
+    (seen,) = course.read_replicas(built(CourseFacts, {"lives": lives}, "course"))
     counts = [(count.at_s, count.wanted, count.running) for count in seen.counts]
     assert counts == [(0.0, None, 1), (2.0, None, 2), (5.0, None, 1)]
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from serve_bench.analysis.drift import FEWEST, MOST, drift_of, joined
+from serve_bench.analysis.drift import FEWEST, MOST, drift_of, pool_drifts
 from tests.cases import sure
 
 RANGE: Final = 0.1
@@ -144,6 +144,6 @@ def test_a_proven_growth_below_the_threshold_does_not_matter() -> None:
     assert drift.slope == pytest.approx(9, abs=0.1) and drift.df < MOST
     # Launches are joined by their precision.
     good, bad = sure(drift_of(*line(9.0))), sure(drift_of(*line(30.0, noise=5.0)))
-    both = joined((good, bad))
+    both = pool_drifts((good, bad))
     assert abs(both.slope - good.slope) < abs(both.slope - bad.slope) / 10
-    assert both.error < good.error and joined([bad]) == bad
+    assert both.error < good.error and pool_drifts([bad]) == bad

@@ -124,7 +124,7 @@ def test_nothing_is_lost(a: dict[tuple[str, ...], int], b: dict[tuple[str, ...],
     assert stacks.total(stacks.merged([a, b])) == stacks.total(a) + stacks.total(b)
     assert stacks.total(stacks.by_function(a)) == stacks.total(a)
     assert sum(top.self_percent for top in stacks.top_functions(a, 1000)) == pytest.approx(100)
-    root = stacks.tree(a)
+    root = stacks.build_tree(a)
     assert root.samples == stacks.total(a)
 
     def holds(node: stacks.CallNode) -> None:
@@ -138,10 +138,10 @@ def test_nothing_is_lost(a: dict[tuple[str, ...], int], b: dict[tuple[str, ...],
 def test_the_change_is_of_shares_so_length_does_not_matter() -> None:
     a = stacks.parse_raw("m (a.py:1);old (a.py:2) 40\nm (a.py:1);same (a.py:3) 60\n", "a")
     b = stacks.parse_raw("m (a.py:1);new (a.py:9) 400\nm (a.py:1);same (a.py:4) 600\n", "b")
-    found = {name: of_b - of_a for name, of_a, of_b in stacks.changes(a, b)}
+    found = {name: of_b - of_a for name, of_a, of_b in stacks.list_changes(a, b)}
     assert found == {"old (a.py)": -40.0, "new (a.py)": 40.0}
-    assert not stacks.changes(a, {stack: 7 * count for stack, count in a.items()})
-    noise = [stacks.noise_points(*of) for of in ((50, 100), (50, 10_000), (0, 100), (10, 0))]
+    assert not stacks.list_changes(a, {stack: 7 * count for stack, count in a.items()})
+    noise = [stacks.measure_noise(*of) for of in ((50, 100), (50, 10_000), (0, 100), (10, 0))]
     assert noise == pytest.approx([10.0, 1.0, 0.0, 100.0])  # by the root of the samples
 
 

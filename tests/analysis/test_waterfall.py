@@ -62,7 +62,7 @@ OPTIMIZED = (
 
 
 def test_the_way_through_the_proxy() -> None:
-    made = waterfall.waterfall_of(CLIENT, DEFAULT)
+    made = waterfall.build_waterfall(CLIENT, DEFAULT)
     assert made is not None and made.deployment == "Front"
     assert made.hops == {
         "client late": 10,
@@ -91,7 +91,7 @@ def test_the_way_through_the_proxy() -> None:
         mark("replica", 730, 760, "o", "r3", "Post"),
         mark("user", 740, 750, parent="o"),
     )
-    made = sure(waterfall.waterfall_of(CLIENT, marks))
+    made = sure(waterfall.build_waterfall(CLIENT, marks))
     assert made.hops["downstream"] == 560
     _, post = made.calls
     assert (post.hops["argument"], post.hops["router"], post.hops["user code"]) == (505, 5, 10)
@@ -99,7 +99,7 @@ def test_the_way_through_the_proxy() -> None:
 
 def hops_of(marks: Iterable[HopMark], client: TracedRequest = CLIENT) -> dict[str, int]:
     """Split a request of 950 ns into hops, which add up."""
-    hops = sure(waterfall.waterfall_of(client, tuple(marks))).hops
+    hops = sure(waterfall.build_waterfall(client, tuple(marks))).hops
     assert sum(hops.values()) == 950
     return dict(hops)
 
@@ -139,11 +139,11 @@ def test_what_no_mark_covers_is_a_hop_of_its_own(left_out: str, between: int) ->
 
 @cases("lost", "p", "r", "f")
 def test_a_call_does_not_stand_in_the_place_of_a_request_whose_marks_are_lost(lost: str) -> None:
-    assert waterfall.waterfall_of(CLIENT, [hop for hop in DEFAULT if hop.span != lost]) is None
-    assert waterfall.waterfall_of(CLIENT, [hop for hop in OPTIMIZED if hop.span != "f"]) is None
-    assert waterfall.waterfall_of(CLIENT, ()) is None
+    assert waterfall.build_waterfall(CLIENT, [hop for hop in DEFAULT if hop.span != lost]) is None
+    assert waterfall.build_waterfall(CLIENT, [hop for hop in OPTIMIZED if hop.span != "f"]) is None
+    assert waterfall.build_waterfall(CLIENT, ()) is None
     assert (
-        waterfall.waterfall_of(TracedRequest(TRACE, 500, 510, 900, 950), DEFAULT) is None
+        waterfall.build_waterfall(TracedRequest(TRACE, 500, 510, 900, 950), DEFAULT) is None
     )  # another clock
 
 
@@ -157,7 +157,7 @@ def test_overlaps_count_once(calls: list[tuple[int, int]], batches: list[tuple[i
     marks = [*DEFAULT[:6]]
     marks += [mark("replica", *call, f"{at}", "f", "Down") for at, call in enumerate(calls)]
     marks += [mark("batch", *batch, parent="f") for batch in batches]
-    made = waterfall.waterfall_of(CLIENT, marks)
+    made = waterfall.build_waterfall(CLIENT, marks)
     assert made is not None and sum(made.hops.values()) == 950
     below = sum(any(a <= at < b for a, b in calls) for at in range(120, 800))
     both = sum(any(a <= at < b for a, b in (*calls, *batches)) for at in range(120, 800))
@@ -180,7 +180,7 @@ def test_overlaps_count_once(calls: list[tuple[int, int]], batches: list[tuple[i
     (OPTIMIZED, "answer"),
 )
 def test_a_failed_request_is_lost_behind_its_mark(marks: tuple[HopMark, ...], hop: str) -> None:
-    assert waterfall.lost_in(CLIENT, marks) == hop
+    assert waterfall.find_lost_hop(CLIENT, marks) == hop
 
 
 def test_a_file_of_marks_that_went_round() -> None:
@@ -235,7 +235,7 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
     assert waterfall.SLOWEST_KEPT < len(made.requests) <= waterfall.MOST_KEPT
     # The slowest are 1 %, at least 10, and a tenth at most.
     counts = (1, 9, 50, 75, 100, 999, 2000)
-    assert [waterfall.slowest_of(count) for count in counts] == [1, 1, 5, 8, 10, 10, 20]
+    assert [waterfall.count_slowest(count) for count in counts] == [1, 1, 5, 8, 10, 10, 20]
     none = waterfall.summary_of([], [], {}, 0)
     assert none.traced == 0 and none.total == HopTimes() and none.requests == ()
 
@@ -256,7 +256,7 @@ B_SIDE = side({"router": 42}, {"router": 50}, {"router": 64})
 
 def test_the_hop_in_which_two_sides_differ_has_an_interval_over_rounds() -> None:
     """Differences of 32, 30 and 34: mean 32, standard error 2 / sqrt(3), t(0.975, 2) = 4.3027."""
-    by_hop = {shift.hop: shift for shift in waterfall.shifts(A_SIDE, B_SIDE, pairs=True)}
+    by_hop = {shift.hop: shift for shift in waterfall.compare_hops(A_SIDE, B_SIDE, pairs=True)}
     assert list(by_hop) == ["latency", "router", "user code"]
     router, code = by_hop["router"], by_hop["user code"]
     assert (router.a_ns, router.b_ns, router.grown_ns) == (20.0, 52.0, 32.0)
@@ -265,16 +265,16 @@ def test_the_hop_in_which_two_sides_differ_has_an_interval_over_rounds() -> None
     assert code.b_ns is None and code.grown_ns == pytest.approx(-10 / 3)
     assert sum(shift.grown_ns for shift in by_hop.values()) == 2 * by_hop["latency"].grown_ns
     # Launches of their own have the interval of Welch.
-    router = waterfall.shifts(A_SIDE, B_SIDE, pairs=False)[1]
+    router = waterfall.compare_hops(A_SIDE, B_SIDE, pairs=False)[1]
     squares = (100 / 3, 124 / 3)  # variances over launches
     share = squares[0] / sum(squares)
     df = 1 / (share**2 / 2 + (1 - share) ** 2 / 2)
     half = quantile(df, 0.975) * sum(squares) ** 0.5
     assert router.low == pytest.approx(32 - half) and router.high == pytest.approx(32 + half)
     # What was not traced on both sides is not compared.
-    assert waterfall.shifts(A_SIDE, {}, pairs=True) == ()
-    assert waterfall.shifts(A_SIDE, {1: WaterfallFacts()}, pairs=False) == ()
-    (whole, *_) = waterfall.shifts(A_SIDE, {2: B_SIDE[2]}, pairs=True)
+    assert waterfall.compare_hops(A_SIDE, {}, pairs=True) == ()
+    assert waterfall.compare_hops(A_SIDE, {1: WaterfallFacts()}, pairs=False) == ()
+    (whole, *_) = waterfall.compare_hops(A_SIDE, {2: B_SIDE[2]}, pairs=True)
     assert (whole.a_ns, whole.b_ns, whole.low) == (25.0, 50.0, None)
 
 

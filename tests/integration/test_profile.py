@@ -14,8 +14,8 @@ from serve_bench.analysis.stacks import (
     USER_CODE,
     Stacks,
     by_function,
-    changes,
     layer_of,
+    list_changes,
     top_functions,
     total,
     without,
@@ -148,7 +148,7 @@ def _whole_difference(profiles: Mapping[str, Stacks], folder: Path) -> None:
     done = run_checked(["profile", "diff", "one.raw.txt", "two.raw.txt"], folder)
     assert "hot_one (hot.py)" in done.stdout and "hot_two (hot.py)" in done.stdout
     limit = by_chance(profiles.values())
-    found = changes(profiles["one"], profiles["two"])
+    found = list_changes(profiles["one"], profiles["two"])
     for sign, hot in ((1, "hot_two"), (-1, "hot_one")):
         assert [name for name, of_a, of_b in found if sign * (of_b - of_a) > limit] == [
             f"{hot} (hot.py)"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.analysis.stacks import noise_points, parse_raw, top_functions
+from serve_bench.analysis.stacks import measure_noise, parse_raw, top_functions
 from serve_bench.core.errors import BadInput
 from serve_bench.observing.profiler import (
     ProfileFailed,
@@ -75,7 +75,7 @@ def test_a_known_share_is_found_of_two_processes(start: Start, tmp_path: Path) -
         stacks = parse_raw(done.path.read_text(), "x")
         assert sum(stacks.values()) == done.samples > 20
         share = {top.name: top.total_percent for top in top_functions(stacks)}
-        within = 10 + noise_points(75, done.samples)  # a busy host leaves few samples
+        within = 10 + measure_noise(75, done.samples)  # a busy host leaves few samples
         assert share["hot (<string>)"] == pytest.approx(75, abs=within)
         assert share["cool (<string>)"] == pytest.approx(25, abs=within)
     assert only(tmp_path) == ["1.raw.txt", "2.raw.txt"]

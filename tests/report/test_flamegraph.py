@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from serve_bench.analysis.stacks import Stacks, by_function, changes, parse_raw
+from serve_bench.analysis.stacks import Stacks, by_function, list_changes, parse_raw
 from serve_bench.report.flamegraph import WIDTH, draw_frames, flame_svg
 from serve_bench.report.profile_text import difference_text, profile_text
 
@@ -70,7 +70,7 @@ def test_a_file_needs_nothing_from_elsewhere() -> None:
 def test_a_change_within_the_error_of_sampling_is_not_listed() -> None:
     few = profile("m (a.py:1);x (a.py:2) 10\nm (a.py:1);y (a.py:3) 10\n")
     other = profile("m (a.py:1);x (a.py:2) 12\nm (a.py:1);y (a.py:3) 8\n")
-    assert not changes(by_function(few[1]), by_function(other[1]))
+    assert not list_changes(by_function(few[1]), by_function(other[1]))
     assert "no function by more than 1 point" in difference_text(few, other)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from serve_bench.core.figures import LowerBound
 from serve_bench.report.drawing import draw
-from serve_bench.report.theme import list_series, looks_of
+from serve_bench.report.theme import list_looks, list_series
 from serve_bench.view.charts import AT_LEAST, Chart, Point, nines, split_lines
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
@@ -98,7 +98,7 @@ CHARTS: dict[str, Callable[[], Chart]] = {
 
 def drawn(chart: Chart) -> ET.Element:
     """Read the plot, which no text of the chart has broken."""
-    return ET.fromstring(f"<svg>{draw(chart, list_series(chart, looks_of([chart]))).plot}</svg>")
+    return ET.fromstring(f"<svg>{draw(chart, list_series(chart, list_looks([chart]))).plot}</svg>")
 
 
 def places(found: Iterable[ET.Element], name: str) -> list[float]:

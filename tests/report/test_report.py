@@ -25,14 +25,14 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import COLLAPSE
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Result, Trial, result_of
 from serve_bench.report import COMPARED, FORMATS
-from serve_bench.report.comment import escaped
+from serve_bench.report.comment import escape
 from serve_bench.report.page import html_text
 from serve_bench.report.terminal import terminal
 from serve_bench.store import read
 from serve_bench.view.document import Number, Table, Text
 from serve_bench.view.published import published_for
 from serve_bench.view.rows import make_page
-from serve_bench.view.slo import judged_rows, reasons, slo_of
+from serve_bench.view.slo import judged_rows, read_slo, reasons
 from tests import places
 from tests.cases import cases
 from tests.fixtures import Patch
@@ -268,9 +268,9 @@ def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(name: str) ->
     page = make_sheet(result)
     is_sound(page)
     sentences = as_lines(page.findings)
-    assert all(escaped(sentence) in text for sentence in sentences)
+    assert all(escape(sentence) in text for sentence in sentences)
     first, missing = text.split("\n")[0], result.missing or result.failures
-    assert escaped(sentences[0]) in first
+    assert escape(sentences[0]) in first
     assert not missing or "incomplete" in first or "failed" in first
 
 
@@ -356,7 +356,7 @@ def test_every_row_has_a_verdict_but_not_where_no_slo_is(name: str) -> None:
     if plain.run.command == "micro":
         assert render(given, "classic") == render(plain, "classic")
     assert perf_metrics(given) == perf_metrics(plain)
-    assert judged_rows(plain) == () and slo_of(plain.run) is None
+    assert judged_rows(plain) == () and read_slo(plain.run) is None
     assert '"slo": {' not in render(plain, "json") and "Service level" not in render(plain)
     assert ",slo," not in render(plain, "csv")
 

@@ -120,7 +120,7 @@ class Boundary:
         return self.seconds / self.blocks
 
 
-def correlation_s(probes: Sequence[Probe], bound: Bound) -> float:
+def measure_correlation_s(probes: Sequence[Probe], bound: Bound) -> float:
     """Estimate the autocorrelation time of the slices of probes (s); half a slice if independent.
 
     It is the sum of the autocorrelations up to the first that is hardly there [Geyer 1992]."""
@@ -141,7 +141,7 @@ def correlation_s(probes: Sequence[Probe], bound: Bound) -> float:
     return total * max((probe.slice_s for probe in probes), default=0.0)
 
 
-def blocks_of(
+def cut_blocks(
     probes: Sequence[Probe], bound: Bound, block_s: float, settle_s: float
 ) -> list[Block]:
     """Cut probes into blocks in order of time, each of `block_s` or a little less.
@@ -166,7 +166,7 @@ def blocks_of(
     return sorted((block for block in blocks if block.expected), key=lambda block: block.began_s)
 
 
-def line_of(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None:
+def fit_line(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None:
     """Fit the line through blocks with the weights and the scatter of `guess`; None if none is bad.
 
     For a slope b the place is ln(sum expected exp(b x) / sum bad) / b, with weights; the slope
@@ -198,7 +198,7 @@ def line_of(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None
     return BoundaryLine(origin + math.log(weight / bad) / slope, slope, guess.scatter)
 
 
-def boundary(probes: Sequence[Probe], bound: Bound, place: float) -> Boundary | None:
+def fit_boundary(probes: Sequence[Probe], bound: Bound, place: float) -> Boundary | None:
     """Estimate where `bound` is just met, near `place` (ln(rate)), from sound probes.
 
     None where no probe is near, or nothing was bad."""
@@ -206,9 +206,9 @@ def boundary(probes: Sequence[Probe], bound: Bound, place: float) -> Boundary | 
     close = [probe for probe in sliced if abs(math.log(probe.rate) - place) <= FARTHEST]
     if not close or not bound.most:
         return None
-    tau = correlation_s(close, bound)
+    tau = measure_correlation_s(close, bound)
     block_s = max(BLOCK_S, CORRELATIONS * tau)
-    all_blocks = blocks_of(sliced, bound, block_s, 2 * tau)
+    all_blocks = cut_blocks(sliced, bound, block_s, 2 * tau)
     found = _estimate(all_blocks, BoundaryLine(place, SLOPE, 1.0), REACH)
     if found is not None and found.error is not None and BEND * found.error < REACH:
         guess = BoundaryLine(found.place, found.slope, 1.0)
@@ -270,20 +270,20 @@ def _fitted(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None
     if not blocks:
         return None
     usual = sum(block.expected for block in blocks) / len(blocks)
-    line = line_of(blocks, BoundaryLine(guess.place, guess.slope, usual))
+    line = fit_line(blocks, BoundaryLine(guess.place, guess.slope, usual))
     if line is None:
         return None
     misses = ((block, line.mean(block)) for block in blocks)
     squares = sum(line.weight(block) * (block.bad - mean) ** 2 / mean for block, mean in misses)
     scatter = (squares + 0.1 * usual) / max(1, len(blocks) - 1)
-    return line_of(blocks, BoundaryLine(line.place, line.slope, scatter))
+    return fit_line(blocks, BoundaryLine(line.place, line.slope, scatter))
 
 
 def _jackknife(blocks: Sequence[Block], line: BoundaryLine) -> tuple[float, float | None]:
     n = len(blocks)
     if n < FEWEST_BLOCKS:
         return line.place, None
-    without = [line_of([*blocks[:k], *blocks[k + 1 :]], line) for k in range(n)]
+    without = [fit_line([*blocks[:k], *blocks[k + 1 :]], line) for k in range(n)]
     places = [line.place for line in without if line is not None]
     if len(places) < n:
         return line.place, None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal
 
-from serve_bench.analysis.capacity.boundary import CORRELATIONS, REACH, Boundary, boundary
+from serve_bench.analysis.capacity.boundary import CORRELATIONS, REACH, Boundary, fit_boundary
 from serve_bench.analysis.capacity.model import PRECISION, Bound, Capacity, LaunchEstimate, Probe
 from serve_bench.analysis.ratios import CONFIDENCE, freedom, quantile
 
@@ -76,14 +76,14 @@ class RateLevel:
         return max(self.ratio, 0.5 / self.expected if self.expected else 0.0)
 
 
-def sound(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
+def select_sound(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
     """Return the probes that say something of the service as it is."""
-    kept = (probe for probe in of_replicas(probes, bounds) if probe.whole)
+    kept = (probe for probe in select_grown(probes, bounds) if probe.whole)
     served = (probe for probe in kept if any(any(part.of) for part in probe.slices.values()))
     return [probe for probe in served if not probe.client_bound]
 
 
-def of_replicas(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
+def select_grown(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
     """Return the probes in which Serve did not change the replicas.
 
     Without misses with fewer replicas than Serve had later: there was room to grow."""
@@ -94,13 +94,13 @@ def of_replicas(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]
     return [probe for probe, grown in pairs if grown or _alone(probe, bounds) <= 1]
 
 
-def ceiling(probes: Sequence[Probe]) -> float | None:
+def find_ceiling(probes: Sequence[Probe]) -> float | None:
     """Return the lowest rate that the client cannot send; one probe alone does not prove it."""
     bound = sorted(probe.rate for probe in probes if probe.client_bound)
     return bound[AGREED - 1] if len(bound) >= AGREED else None
 
 
-def counts(probes: Iterable[Probe], bound: Bound) -> tuple[float, float]:
+def sum_counts(probes: Iterable[Probe], bound: Bound) -> tuple[float, float]:
     """Return what the bound allows in the requests of probes, and what there was."""
     slices = [part for probe in probes if (part := probe.slices.get(bound.name))]
     of, bad = chain(*(part.of for part in slices)), chain(*(part.bad for part in slices))
@@ -115,7 +115,7 @@ def _ratio(bound: Bound, expected: float, bad: float) -> float:
     return bad / expected
 
 
-def levels_of(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[RateLevel]:
+def pool_levels(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[RateLevel]:
     """Return the rates in order, each with the ratio of the bound that is nearest to a miss.
 
     A higher rate cannot be better in the long run: neighbours that say so are pooled (pool adjacent
@@ -125,7 +125,7 @@ def levels_of(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[RateLeve
     for bound in bounds:
         pools: list[tuple[list[float], float, float]] = []
         for rate in rates:
-            pool = ([rate], *counts((probe for probe in probes if probe.rate == rate), bound))
+            pool = ([rate], *sum_counts((probe for probe in probes if probe.rate == rate), bound))
             while pools and _ratio(bound, *pools[-1][1:]) > _ratio(bound, *pool[1:]):
                 last = pools.pop()
                 pool = (last[0] + pool[0], last[1] + pool[1], last[2] + pool[2])
@@ -139,35 +139,35 @@ def levels_of(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[RateLeve
     return [RateLevel(r, *best[r], len(lengths[r]), math.fsum(lengths[r])) for r in rates]
 
 
-def bracket(levels: Sequence[RateLevel]) -> tuple[RateLevel | None, RateLevel | None]:
+def find_bracket(levels: Sequence[RateLevel]) -> tuple[RateLevel | None, RateLevel | None]:
     """Return the highest rate that met, and the lowest that missed; None where none did."""
     met = [level for level in levels if level.ratio <= 1]
     missed = [level for level in levels if level.ratio > 1]
     return (met[-1] if met else None), (missed[0] if missed else None)
 
 
-def gap(low: RateLevel, high: RateLevel) -> float:
+def measure_gap(low: RateLevel, high: RateLevel) -> float:
     """Return the distance of two rates in ln(rate)."""
     return math.log(high.rate / low.rate)
 
 
-def gradual(low: RateLevel, high: RateLevel) -> bool:
+def is_gradual(low: RateLevel, high: RateLevel) -> bool:
     """Return whether both lie so near to the bound that a line can be drawn."""
     return low.least >= 1 / NEAR and high.ratio <= NEAR
 
 
-def cliff(low: RateLevel, high: RateLevel) -> bool:
+def is_cliff(low: RateLevel, high: RateLevel) -> bool:
     """Return whether the bound breaks between two neighbours."""
     apart = low.least < 1 / CLIFF_FACTOR and high.ratio > CLIFF_FACTOR
-    return apart and not gradual(low, high) and gap(low, high) <= CLIFF_GAP
+    return apart and not is_gradual(low, high) and measure_gap(low, high) <= CLIFF_GAP
 
 
-def fresh(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
+def select_fresh(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
     """Return the sound probes since the service last changed by much.
 
     It did if the newest AGREED ones are far from a bound, and rates of before, on the other side of
     them, say the contrary."""
-    kept = sound(probes, bounds)
+    kept = select_sound(probes, bounds)
     for end in range(len(kept), AGREED, -1):
         before, newest = kept[: end - AGREED], kept[end - AGREED : end]
         low, high = min(probe.rate for probe in newest), max(probe.rate for probe in newest)
@@ -182,41 +182,41 @@ def fresh(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
 
 
 def _alone(probe: Probe, bounds: Sequence[Bound]) -> float:
-    return max(_ratio(bound, *counts([probe], bound)) for bound in bounds)
+    return max(_ratio(bound, *sum_counts([probe], bound)) for bound in bounds)
 
 
-def estimate(probes: Sequence[Probe], bounds: Sequence[Bound]) -> LaunchEstimate:
+def estimate_launch(probes: Sequence[Probe], bounds: Sequence[Bound]) -> LaunchEstimate:
     """Estimate the capacity of a launch from its probes."""
-    all_sound, kept = sound(probes, bounds), fresh(probes, bounds)
-    low, high = bracket(levels_of(kept, bounds))
+    all_sound, kept = select_sound(probes, bounds), select_fresh(probes, bounds)
+    low, high = find_bracket(pool_levels(kept, bounds))
     if low is None or high is None:
         kept = all_sound  # where the budget ended before the new place was known
-        low, high = bracket(levels_of(kept, bounds))
+        low, high = find_bracket(pool_levels(kept, bounds))
     drift = "" if len(kept) == len(all_sound) else "it changed by much; earlier probes are left out"
-    broken = low is not None and high is not None and cliff(low, high)
-    found = [] if broken else boundaries(kept, bounds)
+    broken = low is not None and high is not None and is_cliff(low, high)
+    found = [] if broken else fit_boundaries(kept, bounds)
     if found and low is None and high is not None and found[0][1].place > math.log(high.rate):
         found = []  # nothing met, and a line drawn over what missed says it would
     if found:
         # Among the rates of probes, or next above where the client is free to send more, it is a
         # boundary though noise has set no bracket.
         logs = [math.log(probe.rate) for probe in kept]
-        above = max(logs) + (REACH if ceiling(probes) is None else 0.0)
+        above = max(logs) + (REACH if find_ceiling(probes) is None else 0.0)
         if (low and high) or min(logs) <= found[0][1].place <= above:
             return _fitted(found, bounds, low, high, drift)
     ends = (low.rate if low else None, high.rate if high else None)
     binds = None
     if high is not None:  # the bound that is farthest beyond there
         missed = [probe for probe in kept if probe.rate == high.rate]
-        binds = max(bounds, key=lambda bound: _ratio(bound, *counts(missed, bound))).name
+        binds = max(bounds, key=lambda bound: _ratio(bound, *sum_counts(missed, bound))).name
     if low is not None and high is not None:
-        rate, error = math.sqrt(low.rate * high.rate), gap(low, high) / math.sqrt(12)
+        rate, error = math.sqrt(low.rate * high.rate), measure_gap(low, high) / math.sqrt(12)
         short = _short(kept, bounds, (low.rate, high.rate), FEWEST_BAD)
         few = () if broken else ("the probes near the boundary are too few for a fit", *short)
         return LaunchEstimate(rate, error, *ends, binds, cliff=broken, drift=drift, doubts=few)
     end: Literal["client", "floor"] | None = "floor"
     if high is None:
-        end = None if ceiling(probes) is None else "client"
+        end = None if find_ceiling(probes) is None else "client"
     doubts = [] if end else ["no rate missed"] if low else ["no probe is sound"]
     if low is not None:
         doubts += _short(kept, bounds, (low.rate,), RULE_OF_THREE)
@@ -230,7 +230,7 @@ def _short(
 
     So many that `allowed` of them may be beyond it; nothing where there were as many."""
     for bound in bounds:
-        expected, _ = counts((probe for probe in kept if probe.rate in rates), bound)
+        expected, _ = sum_counts((probe for probe in kept if probe.rate in rates), bound)
         if bound.kind == "share" and bound.most and expected < allowed:
             yield _needs(bound, allowed, f"{expected / bound.most:,.0f} were measured")
 
@@ -280,21 +280,21 @@ def _fitted(
     )
 
 
-def boundaries(kept: Sequence[Probe], bounds: Sequence[Bound]) -> list[tuple[str, Boundary]]:
+def fit_boundaries(kept: Sequence[Probe], bounds: Sequence[Bound]) -> list[tuple[str, Boundary]]:
     """Return the boundary of each bound that was met and missed, or nearly so; the lowest first.
 
     `kept`: sound probes."""
     found = []
     for bound in bounds:
-        ends = [level for level in bracket(levels_of(kept, [bound])) if level is not None]
+        ends = [level for level in find_bracket(pool_levels(kept, [bound])) if level is not None]
         if len(ends) == 2 or (ends and 1 / NEAR < ends[0].ratio < NEAR):
             middle = math.fsum(math.log(level.rate) for level in ends) / len(ends)
-            if (edge := boundary(kept, bound, middle)) is not None:
+            if (edge := fit_boundary(kept, bound, middle)) is not None:
                 found.append((bound.name, edge))
     return sorted(found, key=lambda pair: pair[1].place)
 
 
-def over_launches(estimates: Sequence[LaunchEstimate], precision: float = PRECISION) -> Capacity:
+def pool_launches(estimates: Sequence[LaunchEstimate], precision: float = PRECISION) -> Capacity:
     """Estimate the capacity over launches; only bounded where a launch is."""
     launches = tuple(estimates)
     open_ended = [found for found in launches if found.rate is None and found.ceiling is None]
@@ -341,7 +341,7 @@ def _bounded(launches: tuple[LaunchEstimate, ...]) -> Capacity:
     return Capacity(None, *ends, launches, doubts=(only,) if launches else ())
 
 
-def enough(
+def is_enough(
     estimates: Sequence[LaunchEstimate], precision: float = PRECISION, planned: int = 3
 ) -> bool:
     """Return whether no further launch is needed.
@@ -350,11 +350,11 @@ def enough(
     further one would make it so."""
     if len(estimates) < planned:
         return False
-    capacity = over_launches(estimates, precision)
+    capacity = pool_launches(estimates, precision)
     return capacity.precise or capacity.rate is None
 
 
-def ratio(a: Capacity, b: Capacity) -> tuple[float, float, float]:
+def compare_capacities(a: Capacity, b: Capacity) -> tuple[float, float, float]:
     """Return B/A with its 95 % interval (Welch on logarithms, the variances floored as above).
 
     Raises ValueError where one is only bounded or has a single launch."""

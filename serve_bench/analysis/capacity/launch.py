@@ -13,7 +13,7 @@ from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from serve_bench.analysis.capacity.estimate import enough, estimate, over_launches
+from serve_bench.analysis.capacity.estimate import estimate_launch, is_enough, pool_launches
 from serve_bench.analysis.capacity.model import Ask, Bound, Capacity, LaunchEstimate, Probe
 from serve_bench.analysis.capacity.search import RateSearch
 from serve_bench.analysis.connections import NOTED, falls_short
@@ -343,7 +343,7 @@ class LaunchSearch:
         That no rate meets the SLO is said only where that is sure, and not where the time was used
         up before."""
         if self._estimate is None:
-            said = estimate(self.probes, self.bounds)
+            said = estimate_launch(self.probes, self.bounds)
             lowest = min((probe.rate for probe in self.probes), default=math.inf)
             if self.hopeless:
                 said = replace(said, ceiling="floor", rate=None)
@@ -466,7 +466,7 @@ class Searches:
 
     def capacity(self, place: Place) -> Capacity:
         """Return the capacity of a place, over its launches."""
-        return over_launches(self.estimates(place), self.asked.precision)
+        return pool_launches(self.estimates(place), self.asked.precision)
 
     def enough(self) -> bool:
         """Return whether every place is known as closely as was asked.
@@ -479,6 +479,6 @@ class Searches:
                 continue
             if estimates and all(estimate.ceiling is not None for estimate in estimates):
                 continue
-            if not enough(estimates, self.asked.precision, self.asked.launches):
+            if not is_enough(estimates, self.asked.precision, self.asked.launches):
                 return False
         return bool(self.places)

@@ -19,16 +19,16 @@ from serve_bench.analysis.capacity.estimate import (
     CLIFF_FACTOR,
     CLIFF_GAP,
     RateLevel,
-    boundaries,
-    bracket,
-    ceiling,
-    cliff,
-    estimate,
-    fresh,
-    gap,
-    gradual,
-    levels_of,
-    of_replicas,
+    estimate_launch,
+    find_bracket,
+    find_ceiling,
+    fit_boundaries,
+    is_cliff,
+    is_gradual,
+    measure_gap,
+    pool_levels,
+    select_fresh,
+    select_grown,
 )
 from serve_bench.analysis.capacity.model import PRECISION, Ask, Bound, Probe
 
@@ -100,7 +100,7 @@ class RateSearch:
 
         Probes that say nothing since Serve changed the replicas are measured in addition, for as
         long again at most."""
-        of_use = math.fsum(probe.seconds for probe in of_replicas(self.probes, self.bounds))
+        of_use = math.fsum(probe.seconds for probe in select_grown(self.probes, self.bounds))
         all_s = math.fsum(probe.seconds for probe in self.probes)
         return min(self.budget_s - of_use, 2 * self.budget_s - all_s)
 
@@ -127,22 +127,22 @@ class RateSearch:
             return None
         if newest and self._is_doubted(newest[-1]):
             return self._ask(newest[-1].rate, SHORT_S)
-        kept = fresh(self.probes, self.bounds)
-        levels = levels_of(kept, self.bounds)
+        kept = select_fresh(self.probes, self.bounds)
+        levels = pool_levels(kept, self.bounds)
         if not levels:
-            if (most := ceiling(self.probes)) is not None:
+            if (most := find_ceiling(self.probes)) is not None:
                 lowest = most <= self.least * (1 + 1e-9)
                 return None if lowest else self._ask(most / 2, 0.0)
             return self._ask(self.start or FIRST_RATE, 0.0)
-        low, high = bracket(levels)
+        low, high = find_bracket(levels)
         if low is None:
             return self._down(levels)
         if high is None:
             return self._up(levels)
-        if not gradual(low, high):
-            if gap(low, high) > CLIFF_GAP:
+        if not is_gradual(low, high):
+            if measure_gap(low, high) > CLIFF_GAP:
                 return self._ask(math.sqrt(low.rate * high.rate), BLOCK_S)
-            if cliff(low, high):
+            if is_cliff(low, high):
                 return self._cliff(low, high)
         if (doubted := self._doubted(kept, low, high)) is not None:
             return self._ask(doubted, BLOCK_S)
@@ -153,7 +153,7 @@ class RateSearch:
 
         Only where the newest probes are all far on the other side of the bound: or the service has
         changed."""
-        newest = [level for probe in kept[-AGREED:] for level in levels_of([probe], self.bounds)]
+        newest = [level for probe in kept[-AGREED:] for level in pool_levels([probe], self.bounds)]
         if low.probes < AGREED and all(probe.ratio > CLIFF_FACTOR for probe in newest):
             return low.rate
         if high.probes < AGREED and all(probe.ratio < 1 / CLIFF_FACTOR for probe in newest):
@@ -168,7 +168,7 @@ class RateSearch:
         return not (last.whole and last.steady)
 
     def _up(self, levels: Sequence[RateLevel]) -> Ask | None:
-        top, most = levels[-1], ceiling(self.probes)
+        top, most = levels[-1], find_ceiling(self.probes)
         at_ceiling = most is not None and most <= top.rate * math.exp(CLOSE)
         if at_ceiling or top.rate >= self.most:
             return None
@@ -204,7 +204,7 @@ class RateSearch:
         for end in (low, high):
             if end.seconds < LONG_S:
                 return self._ask(end.rate, LONG_S)
-        if gap(low, high) <= self.precision / 4:
+        if measure_gap(low, high) <= self.precision / 4:
             return None
         return self._ask(math.sqrt(low.rate * high.rate), LONG_S)
 
@@ -214,15 +214,15 @@ class RateSearch:
             return None
         if self.left_s - seconds < BLOCK_S:
             seconds = min(LONGEST_S, self.left_s)
-        found = boundaries(kept, self.bounds)
+        found = fit_boundaries(kept, self.bounds)
         if not found:
             return self._ask(math.sqrt(low.rate * high.rate), seconds)
         edge = found[0][1]
         if edge.seconds >= BELIEVED_S and edge.error is not None:
-            estimated = estimate(self.probes, self.bounds)
+            estimated = estimate_launch(self.probes, self.bounds)
             if estimated.error is not None and estimated.error <= SHARE * self.precision:
                 return None
-        most = ceiling(self.probes)
+        most = find_ceiling(self.probes)
         if most is not None and math.exp(edge.place) >= most:
             return None
         # The bracket needs no line: it holds back one that few blocks have led astray.

@@ -47,7 +47,7 @@ from serve_bench.analysis.comparing.values import (
 from serve_bench.analysis.comparing.work import compare_work
 from serve_bench.analysis.ratios import Hypothesis
 from serve_bench.analysis.statistics import MAIN
-from serve_bench.analysis.waterfall import shifts
+from serve_bench.analysis.waterfall import compare_hops
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted
 from serve_bench.core.result import JsonObject, Result
@@ -193,7 +193,7 @@ def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -
         measured=(len(measured[0]), len(measured[1])),
         worse=explain_worse(a, b, match.side) if judged else "",
         rate_per_s=a.row.rate_per_s,
-        hops=shifts(fall_a, fall_b, match.pairs),
+        hops=compare_hops(fall_a, fall_b, match.pairs),
         side=match.side,
         work=tuple(compare_work(a, b)),
         groups="" if match.base else describe_groups(*match.values(MAIN), match.side),

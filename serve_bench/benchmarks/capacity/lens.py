@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from serve_bench.analysis.capacity.estimate import ratio
+from serve_bench.analysis.capacity.estimate import compare_capacities
 from serve_bench.analysis.capacity.launch import LaunchSearch, Searches, meets
 from serve_bench.analysis.capacity.model import Capacity, LaunchEstimate, Probe
 from serve_bench.analysis.statistics import MAIN, latency_figures
@@ -241,7 +241,7 @@ def measure_cell(cell: SearchedCell, first: Capacity) -> dict[str, Value]:
         low, high = capacity.low, capacity.high
         values["capacity"] = Value(capacity.rate, launches=rates, low=low, high=high)
     if first is not capacity and capacity.spread is not None and first.spread is not None:
-        middle, least, most = ratio(first, capacity)
+        middle, least, most = compare_capacities(first, capacity)
         values["capacity_ratio"] = Value(middle, low=least, high=most)
     whole = len(cell.probes) - len(cell.select("broken off"))
     return {**values, "client_limit": Value(len(cell.select("client")), of=whole)}

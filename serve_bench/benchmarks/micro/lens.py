@@ -19,7 +19,7 @@ from serve_bench.view.document import Finding, Prose, Section
 from serve_bench.view.figures import Value, declare
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.published import MICRO, published_for, reference
+from serve_bench.view.published import MICRO, published_for, read_reference
 from serve_bench.view.row_charts import chart_sections
 from serve_bench.view.rows import BRIEFS, Page, cell_title, limit_words
 
@@ -80,7 +80,7 @@ def build(page: Page) -> View:
     lead = next(iter(top or sound or measured), None)
     cell = rows[0].line.cell if rows else {}
     same = {axis: value for axis, value in cell.items() if axis not in page.axes}
-    published = reference(MICRO)["notes"] if page.options.published else ()
+    published = read_reference(MICRO)["notes"] if page.options.published else ()
     notes = (f"every cell: {cell_title(same)}", *published)
     fields = [Field("load", noted=True)] if by_load else []
     for axis in () if by_load else page.axes:

@@ -28,7 +28,7 @@ from serve_bench.view.figures import Value, declare, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.inside import grouped_cpu, mean_by_role
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.published import RPC, published_rows, reference
+from serve_bench.view.published import RPC, published_rows, read_reference
 from serve_bench.view.row_charts import chart_sections
 from serve_bench.view.rows import Page
 
@@ -93,7 +93,7 @@ def build(page: Page) -> View:
         findings=(_rank_backends(sound) if measured else "Nothing was measured.",),
         sections=[Section("results", f"Results over {x_axis}", (table,), "headline")],
         charts=tuple(chart_sections(measured)),
-        definitions=(f"published elsewhere: {reference(RPC)['source']}",) if example else (),
+        definitions=(f"published elsewhere: {read_reference(RPC)['source']}",) if example else (),
         notes=(),
         lead=max(measured, key=lambda row: row.values[MAIN].value, default=None),
     )

@@ -49,7 +49,7 @@ from serve_bench.view.frame import (
 )
 from serve_bench.view.inside import grouped_cpu
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.published import NIGHTLY, reference, scale_notes
+from serve_bench.view.published import NIGHTLY, read_reference, scale_notes
 from serve_bench.view.row_charts import chart_sections
 from serve_bench.view.rows import Page
 
@@ -234,7 +234,7 @@ def build(page: Page) -> View:
         cost = (make_table(GROWTH, growths), Later(partial(_draw_costs, sizes)))
         sections.append(Section("growth", "Cost per replica", cost, "table"))
     else:
-        known = reference(NIGHTLY).get(workload, {}) if page.options.published else {}
+        known = read_reference(NIGHTLY).get(workload, {}) if page.options.published else {}
         elsewhere = {name: Value(value) for name, value in known.items() if name in FIGURES}
         columns = [*sizes, *([ViewRow({}, elsewhere, "published elsewhere")] if elsewhere else [])]
         named = (Field(column.name, column.name, of="figure") for column in columns)

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from serve_bench.analysis.drift import FEWEST, DriftWord, LevelDrift, drift_of, joined
+from serve_bench.analysis.drift import FEWEST, DriftWord, LevelDrift, drift_of, pool_drifts
 from serve_bench.analysis.statistics import MAIN, merged, summarize
 from serve_bench.core.facts import ClientFacts, ProcessUsage, TrialSeconds
 from serve_bench.core.figures import counted, number
@@ -24,7 +24,7 @@ from serve_bench.core.result import Metric, PlannedTrial, Result, Trial
 from serve_bench.core.soak import SoakSpec, soak_row
 from serve_bench.core.usage import deployment_of
 from serve_bench.view.charts import MOST_LINES, Chart, Point, split_lines
-from serve_bench.view.document import Later, ReportOptions, Section, Tone, listed, statement
+from serve_bench.view.document import Later, ReportOptions, Section, Tone, join_words, statement
 from serve_bench.view.figures import (
     FIGURES,
     ROW_FIGURES,
@@ -201,7 +201,7 @@ def fit_level(launches: Launches, level: str) -> LevelDrift | None:
         private = level == "pss_mb" and readings[0].process.private_mb is not None
         drifts.append(drift_of(*read_level(readings, "private_mb" if private else level)))
     found = [*filter(None, drifts)]
-    return joined(found) if found else None
+    return pool_drifts(found) if found else None
 
 
 def judge_memory(
@@ -311,7 +311,7 @@ def describe_open(processes: Sequence[ViewRow]) -> str:
     """Render `too short to say of proxy and replica Shop: another 12 min 0 s`; empty: of none."""
     rows = [row for row in processes if row.dims["verdict"] == TOO_SHORT]
     seconds = 60 * max((row.value("more_minutes") or 0.0 for row in rows), default=0.0)
-    names = listed([row.name for row in rows])
+    names = join_words([row.name for row in rows])
     return f"{TOO_SHORT} of {names}: another {duration_text(seconds)}" if rows else ""
 
 

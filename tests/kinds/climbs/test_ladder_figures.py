@@ -12,7 +12,7 @@ from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Failure, Metric, Result, Trial, result_of
 from serve_bench.report.drawing import draw
-from serve_bench.report.theme import list_series, looks_of
+from serve_bench.report.theme import list_looks, list_series
 from serve_bench.view.charts import AT_LEAST
 from serve_bench.view.ladders import LadderView
 from tests.cases import cases
@@ -175,5 +175,5 @@ def test_a_latency_that_is_only_a_lower_bound_is_marked() -> None:
     latency = chart(make_sheet(result(LISTED, *made)), "Latency over users")
     points = [point for point in latency.points if isinstance(point.value, LowerBound)]
     assert [(point.x, point.series) for point in points] == [(50, "p99")]
-    drawn = draw(latency, list_series(latency, looks_of([latency])))
+    drawn = draw(latency, list_series(latency, list_looks([latency])))
     assert AT_LEAST in latency.caption and "&gt; 30,000" in drawn.plot

@@ -14,7 +14,7 @@ from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import View
-from serve_bench.view.published import PRESS, published_rows, reference
+from serve_bench.view.published import PRESS, published_rows, read_reference
 from tests import places
 from tests.cases import cases
 from tests.records import PRESS_CELL, changed, press_result, press_trial
@@ -197,6 +197,6 @@ def test_published_tables_are_never_called_measured_here() -> None:
     trials = ladder({1: 300.0, 100: 2000.0})
     text = shown(*trials, published=True)
     assert "Published, not measured here" in text and "100 17,974 3312.3 556360" in text
-    assert reference(PRESS)["hardware"] in text and "17,974" not in shown(*trials)
+    assert read_reference(PRESS)["hardware"] in text and "17,974" not in shown(*trials)
     other = press_trial(1, 100.0, of={**PRESS_CELL, "device": "cuda", "log_level": "INFO"})
     assert "no published table like default, GPU, INFO" in shown(other, published=True)
