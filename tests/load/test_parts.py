@@ -17,7 +17,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.load import driver
 from serve_bench.load.driver import Watch, is_steady
 from serve_bench.load.failures import BrokenAccount
-from serve_bench.load.merge import client_verdict
+from serve_bench.load.merge import add_times, client_verdict, close_account
 from serve_bench.load.messages import Messages, line_of
 from serve_bench.load.pacing import ArrivalClock, due_times, next_turn, segments
 from serve_bench.load.tally import MEASURE, NEVER, PARTS, PUBLISH_AHEAD_NS, Shared, Tally
@@ -288,6 +288,18 @@ def test_a_wrong_account_is_found() -> None:
         bench.tally.close()
     with pytest.raises(BrokenAccount, match="sent 3"):  # of a worker's, in the parent
         Worker(0, Mock(), Mock()).hear(line_of(Messages(broken="sent 3")))
+    bench, load, start = Bench(windows=1), Load(Request(URL)), PUBLISH_AHEAD_NS
+    bench.shared.words[MEASURE] = start
+    bench.tally.advance(start)
+    bench.send(due=start)
+    bench.succeed(start + 5)
+    bench.tally.advance(start + 100 * MS)
+    report = close_account(load, bench.tally, 0.1)
+    result = add_times(load, report, bench.shared, 0)
+    assert result.latency == result.service_time == Histogram.of([5])
+    bench.shared.histogram(0, "measured", "latency")[1] += 1  # in the memory, in no report
+    with pytest.raises(BrokenAccount, match="2 latencies"):
+        add_times(load, report, bench.shared, 0)
 
 
 def dues(clock: ArrivalClock, n: int) -> list[int]:
