@@ -18,7 +18,7 @@ from serve_bench.load.request_log import Events
 from serve_bench.load.tally import NEVER
 
 PAUSE_S = 0.05
-"""As in the raw client: wait after a failed connect."""
+"""Wait after a failed connect, as in the raw client."""
 
 perf = time.perf_counter_ns
 

@@ -139,7 +139,7 @@ CLOSED, CONNECTING, HANDSHAKE, PAUSED, IDLE, FAST, BUSY = range(7)
 request of a closed loop was sent, and nothing unusual has happened since."""
 
 READ_SIZE = 1 << 15
-"""The most bytes of a read. Of bodies of 1 MB, reads of 128 kB have 0.8 of the requests/s
+"""The most bytes of a read. With bodies of 1 MB, reads of 128 kB reach 0.8 of the requests/s
 (evidence/load-clients.md)."""
 
 RECORD = 1 << 14

@@ -1,4 +1,4 @@
-"""Adds up the workers' reports and histograms, and the results of nodes, to one result.
+"""Adds up the reports of workers, their times in shared memory, and the results of nodes.
 
 Rule: it only adds and checks. A result that does not balance raises BrokenAccount: it is a defect
 of the engine and must not be printed as a measurement. The verdict on the client is made here too,
@@ -78,7 +78,7 @@ def close_account(
 
 def add_times(load: Load, result: LoadResult, shared: Shared, board: int) -> LoadResult:
     """Complete a worker's result by the times on its board. Raises BrokenAccount."""
-    result = structs.replace(result, **shared.times(board))
+    result = structs.replace(result, **shared.read_times(board))
     if _in_parts(load):
         live, recorded = shared.live(board), (result.latency, result.failed_latency)
         busy_ns = sum((times.mean or 0.0) * times.count for times in recorded)

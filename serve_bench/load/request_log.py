@@ -29,10 +29,10 @@ COLUMNS: Final = "IqqqHB"
 """Type codes of client, due time, when it was sent, end (ns of perf_counter), status, class."""
 
 STREAM_COLUMNS: Final = "qqI"
-"""Of a log of streams also: the first and the latest event (ns of perf_counter), how many gaps lie
-between. Then for each limit how many gaps were longer."""
+"""Type codes that streams add: first and latest event (ns of perf_counter), number of gaps between
+events."""
 
-GAPS: Final = "I"
+GAPS: Final = "I"  # for each limit, how many gaps were longer
 
 
 def make_columns(limits_ns: Sequence[int] | None) -> list[array[int]]:

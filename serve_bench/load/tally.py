@@ -38,7 +38,7 @@ SUMMED: Final = ("bytes_received", "retried", "reconnects", "early", "bare", "ev
 
 KINDS = ("equal", "late", *HISTOGRAMS)
 """Histograms of a board, named as in a `LoadResult`. `equal` has values that are both latency and
-service time, so that the closed loop records one value per request; `times` adds them to both."""
+service time, so that a closed loop records one value per request; `read_times` joins it."""
 
 PARTS: tuple[str, ...] = ("rest", "measured")
 """Each histogram exists twice: for the requests of the windows, and for all others."""
@@ -80,7 +80,7 @@ class Shared:
         words = self.histogram(board, part, kind).tolist()
         return Histogram(words[1:], words[0])
 
-    def times(self, board: int) -> dict[str, Histogram]:
+    def read_times(self, board: int) -> dict[str, Histogram]:
         """Read the histograms of the windows, by their names in a `LoadResult`."""
         times = {kind: self.read(board, MEASURED, kind) for kind in KINDS}
         equal = times.pop("equal")
@@ -109,14 +109,14 @@ def make_anonymous_file() -> int:
 # Rule: time is passed in, and every event is preceded by `advance(now)` when `now >= edge`, so that
 # an event is counted in the window in which it happened, to the nanosecond. Throughput is by that
 # time. Latencies, failures and statuses are of the cohort: the requests due within the windows, or
-# sent then in a closed loop, whenever they end. So no request is left out for taking too long. Both
+# sent then in a closed loop, whenever they end. So no request is left out for taking too long. All
 # clients count with this class; only the raw client's inner loop has its own counters, and adds
 # them here (`add_plain`) before each `advance`.
 #
-# A response that takes a good part of a window falls into two or more. Beside the whole number of
+# A response that takes a good part of a window falls into two or more. Besides the whole number of
 # answers, each window therefore has `shares`: of each response the part of its time that lies in
-# the window. Almost all lie in one; only those that were in flight when a window began are looked
-# at again when they end (`_share`).
+# the window. Almost all lie in one; only those that were in flight when a window began are shared
+# out when they end (`_share`).
 
 TICK_NS = 10_000_000
 """Interval at which live counters are updated and the control words are read."""
@@ -160,7 +160,7 @@ class Cohort:
         self.sent = self.completed = self.waited = 0
         self.failed: dict[str, int] = dict.fromkeys(ERROR_CLASSES, 0)
         self.codes: dict[int, int] = {}
-        # Of those that failed: by the answer's status (the first MOST_KINDS), or by class.
+        # How long failed requests took, by the answer's status (the first MOST_KINDS) or by class.
         self.times: dict[str, Histogram] = {}
 
 
@@ -522,7 +522,7 @@ class Tally:
     @property
     def mean_in_flight(self) -> float | None:
         """Mean of the requests in flight over the windows; None of slices or a short load."""
-        # Of samples every 10 ms: one at the start or the end has nothing in flight.
+        # A sample is taken every 10 ms; one at the start or the end has nothing in flight.
         lasted = self._flown_until - self.measure_ns
         in_slices = self._window_end == NEVER
         return None if in_slices or lasted < SEEN_NS else self._flown_ns / lasted

@@ -56,8 +56,8 @@ class Traces:
         if self._earned_at:
             earned = self._order.share * (completed - self._completed)
             least = self._order.per_s * (now - self._earned_at) / 1e9
-            # What cannot be traced soon is not made up for: a burst would be no sample. But slow
-            # requests that end together earn at once what the next of them are to be traced by.
+            # Traces that cannot be made soon are given up: a burst would be no sample. But slow
+            # requests that end together earn at once the traces of the next ones.
             self.due = max(
                 self.due, min(self.due + max(earned, least), 1.0 + 2 * max(earned, least))
             )

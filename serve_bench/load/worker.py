@@ -114,7 +114,7 @@ class Usage:
 
     wall_ns: int
     cpu_ns: int
-    ran: tuple[int, int] | None  # the thread ran, waited for a CPU; None without schedstat
+    ran: tuple[int, int] | None  # running, waiting for a CPU; None without schedstat
 
     @classmethod
     def now(cls) -> Usage:
@@ -256,7 +256,7 @@ def main() -> None:
     # and the end of stdin ends the worker.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # What the module of an app prints, whose objects a handle brings here, is no reply.
+    # A handle may import the module of an app, and what that prints must not pass for a reply.
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
