@@ -38,7 +38,7 @@ SUMMED: Final = ("bytes_received", "retried", "reconnects", "early", "bare", "ev
 
 KINDS = ("equal", "late", *HISTOGRAMS)
 """Histograms of a board, named as in a `LoadResult`. `equal` has values that are both latency and
-service time, so that a closed loop records one value per request; `read_times` joins it."""
+service time, so that a closed loop records one value per request; `read_times` adds it to both."""
 
 PARTS: tuple[str, ...] = ("rest", "measured")
 """Each histogram exists twice: for the requests of the windows, and for all others."""
