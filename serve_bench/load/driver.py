@@ -185,7 +185,7 @@ class Watch:
         measuring = phase in ("measure", "drain")
         (p50, p99), part, read_ns = self._latency
         if part != PARTS[measuring] or p50 is None or now - read_ns >= LATENCY_NS:
-            part, boards, kinds = PARTS[measuring], range(self.shared.boards), ("equal", "latency")
+            part, boards, kinds = PARTS[measuring], self.shared.boards, ("equal", "latency")
             words = [self.shared.histogram(board, part, kind) for board in boards for kind in kinds]
             p50, p99 = percentiles_in_use(words, (0.5, 0.99))
             self._latency = (p50, p99), part, now
@@ -278,9 +278,10 @@ def drive_load(
         logs = log.open(processes, load.streaming is not None) if log is not None else ()
         traced = traces.open(processes) if traces is not None else ()
         side = load, choose_address(load)
-        about, parts = (shared.fd, shared.boards, None), shares(load, processes)
-        places = zip_longest(parts, logs, traced)
-        orders = [Orders((side,), timing, part, *about, log, kept) for part, log, kept in places]
+        orders = [
+            Orders((side,), timing, share, shared.fd, log=log_order, traces=trace_order)
+            for share, log_order, trace_order in zip_longest(shares(load, processes), logs, traced)
+        ]
         with Crew(orders, mark, keeps) as crew:
             watch = Watch(shared, timing.warmup_min_s, timing.measured_s, on_progress)
             may_measure = may_measure or (lambda: True)
@@ -462,7 +463,7 @@ def drive_slices(
     shared = Shared.create(len(loads))
     try:
         sides = tuple((load, choose_address(load)) for load in loads)
-        order = Orders(sides, timing, shares(first, 1)[0], shared.fd, shared.boards, plan)
+        order = Orders(sides, timing, shares(first, 1)[0], shared.fd, plan)
         with Crew([order], mark) as crew:
             seconds = plan.warmup_s + len(loads) * plan.pairs * plan.slice_s
             watch = Watch(shared, 0.0, max(0.01, seconds), on_progress)

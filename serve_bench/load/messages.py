@@ -23,7 +23,6 @@ class Orders:
     timing: Timing
     share: WorkerShare
     file: int | str  # the shared memory: a descriptor, or a path for a worker kept from before
-    boards: int  # of that memory
     slices: Slices | None = None
     log: LogOrder | None = None
     traces: TraceOrder | None = None

@@ -52,17 +52,17 @@ BOARD_WORDS = LIVE_WORDS + len(PARTS) * len(KINDS) * HISTOGRAM_WORDS
 class Shared:
     """The memory as 64-bit words, by a descriptor that is new (`create`) or the parent's."""
 
-    def __init__(self, fd: int, boards: int) -> None:
+    def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.boards = boards
         self.words = memoryview(mmap.mmap(fd, 0)).cast("Q")
+        self.boards = range(len(self.words) // BOARD_WORDS)  # their numbers
 
     @classmethod
     def create(cls, boards: int) -> Shared:
         """Create memory, all zero, with room for these boards."""
         fd = make_anonymous_file()
         os.ftruncate(fd, 8 * (CONTROL_WORDS + boards * BOARD_WORDS))
-        return cls(fd, boards)
+        return cls(fd)
 
     def live(self, board: int) -> memoryview[int]:
         """Return the counters of a board."""
@@ -88,7 +88,7 @@ class Shared:
 
     def total(self, counter: int) -> int:
         """Sum a live counter over all boards."""
-        return sum(self.live(board)[counter] for board in range(self.boards))
+        return sum(self.live(board)[counter] for board in self.boards)
 
     def close(self) -> None:
         """Close the file. The memory itself goes when its last view does."""

@@ -180,7 +180,7 @@ def wait_for_start(shared: Shared) -> int:
 def work(orders: Orders, send: Callable[[Messages], object]) -> None:
     """Carry out the orders: connect, wait, load, report."""
     file, share, plan = orders.file, orders.share, orders.slices
-    shared = Shared(os.open(file, os.O_RDWR) if isinstance(file, str) else file, orders.boards)
+    shared = Shared(os.open(file, os.O_RDWR) if isinstance(file, str) else file)
     allow_descriptors(len(orders.sides) * share.limit)
     log = orders.log
     notes = None if log is None else Notes(log.limits_ns)
