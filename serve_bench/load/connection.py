@@ -295,17 +295,14 @@ INTERVAL_NS = 100_000_000
 
 
 class ConnectionRates:
-    """The highest rate of one connection in one interval of the measured part.
-
-    `highest`: requests/s; None until an interval has ended.
-    """
+    """The highest rate of one connection in one interval of the measured part."""
 
     def __init__(self, connections: Sequence[Connection]) -> None:
         self._connections = connections
         self._counts: list[int] = []
         self._since = 0
         self._due = 0
-        self.highest: float | None = None
+        self.highest: float | None = None  # requests/s; None until an interval has ended
 
     def begin(self, now: int) -> None:
         """Begin the measured part, and its first interval."""

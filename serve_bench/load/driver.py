@@ -146,19 +146,15 @@ LATENCY_NS = 1_000_000_000  # more often than once a second, it delays requests 
 
 @dataclass
 class Watch:
-    """Calls `on_progress`, if there is one, four times a second.
-
-    `warmup_s`: the shortest warm-up. `measure_ns`, `end_ns`, `drained_ns`: the first window's
-    start, the last one's end, the latest end of the drain, 0 until known (perf_counter_ns).
-    """
+    """Calls `on_progress`, if there is one, four times a second."""
 
     shared: Shared
-    warmup_s: float
+    warmup_s: float  # the shortest
     measured_s: float
     on_progress: OnProgress | None
-    measure_ns: int = 0
-    end_ns: int = 0
-    drained_ns: int = 0
+    measure_ns: int = 0  # start of the first window (perf_counter_ns), 0 until known
+    end_ns: int = 0  # end of the last window, 0 until known
+    drained_ns: int = 0  # latest end of the drain, 0 until known
     _begun: int = field(default_factory=perf)
     _last: int = field(default_factory=perf)
     _last_completed: int = 0

@@ -31,19 +31,15 @@ from serve_bench.load.traces import Traces
 
 @dataclass(frozen=True)
 class WorkerShare:
-    """Worker `worker` of `workers`: its connections, their limit, its part of a count.
-
-    `requests`: those of each connection. `first`: the number of its first connection among those
-    of all workers, from 0.
-    """
+    """Worker `worker` of `workers`: its connections, their limit, its part of a count."""
 
     worker: int
     workers: int
     connections: int
     limit: int
     count: int | None
-    requests: int | None = None
-    first: int = 0
+    requests: int | None = None  # of each connection
+    first: int = 0  # the number of its first connection among those of all workers, from 0
 
 
 _R = TypeVar("_R")
@@ -75,17 +71,13 @@ def next_turn(load: Load, share: WorkerShare, requests: Sequence[_R]) -> Callabl
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of time in which the rate changes linearly.
+    """A stretch of time in which the rate changes linearly."""
 
-    `begin` and `duration` in seconds; `rate` and `slope` in requests/s and requests/s per second;
-    `expected` is N at its begin.
-    """
-
-    begin: float
-    duration: float
-    rate: float
-    slope: float
-    expected: float
+    begin: float  # s
+    duration: float  # s
+    rate: float  # at its begin, requests/s
+    slope: float  # requests/s per second
+    expected: float  # N at its begin
 
     @property
     def gain(self) -> float:

@@ -151,16 +151,16 @@ def end_process(process: subprocess.Popen[bytes], wait_s: float) -> None:
 
 @dataclass
 class Worker:
-    """One child process and its messages so far, by their event."""
+    """One child process and what it has said so far."""
 
     index: int
     process: subprocess.Popen[bytes]
-    errors: IO[bytes]
+    errors: IO[bytes]  # its stderr
     env: Mapping[str, str] = field(default_factory=dict)
-    buffer: bytes = b""
+    buffer: bytes = b""  # of a message whose end has not come
     said: Messages = field(default_factory=Messages)
     ended: bool = False
-    overdue: bool = False
+    overdue: bool = False  # it was killed for its silence
 
     def hear(self, data: bytes) -> None:
         """Take in bytes of its messages. Raises BrokenAccount if the worker reports one."""
