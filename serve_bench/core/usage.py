@@ -8,6 +8,7 @@ readings do not carry is None, never 0. How readings are got: observing/sampler.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -242,13 +243,17 @@ def by_role(usage: TrialUsage) -> dict[str, RoleUse]:
 
 
 def deployment_of(process: ProcessUsage) -> str | None:
-    """Return the deployment of a replica by its title; None for any other process.
+    """Return the deployment of a replica by its title; None for any other process."""
+    return read_replica(process.title)[1] if process.role == "replica" else None
 
-    The title is `ray::ServeReplica:<app>:<deployment>`."""
-    if process.role != "replica":
-        return None
-    parts = process.title.split(":")
-    return parts[-1] if len(parts) > 3 else None
+
+_REPLICA: Final = re.compile(r"ray::ServeReplica:([^:]*):([^.\s]*)")
+
+
+def read_replica(title: str) -> tuple[str, str] | tuple[None, None]:
+    """Return app and deployment in a replica's title; a running method follows after a dot."""
+    match = _REPLICA.match(title)
+    return (match[1], match[2]) if match else (None, None)
 
 
 MOST_PROGRAMS: Final = 3
@@ -325,10 +330,8 @@ class ReplicaRequests:
     @property
     def forward(self) -> dict[str, tuple[int, int]]:
         """For the record of a trial: by batch size the batches, and nanoseconds in the model."""
-        return {
-            str(size): (self.batches.get(size, 0), ns)
-            for size, ns in sorted(self.forward_ns.items())
-        }
+        ordered = sorted(self.forward_ns.items())
+        return {str(size): (self.batches.get(size, 0), ns) for size, ns in ordered}
 
     @property
     def by_replica(self) -> dict[str, int]:
@@ -364,9 +367,8 @@ def grown(
             requests[pid] = taken
         for size, count in counts.batches.items():
             batches[size] += count - former.batches.get(size, 0)
-    return ReplicaRequests(
-        requests, {size: count for size, count in sorted(batches.items()) if count}
-    )
+    sizes = {size: count for size, count in sorted(batches.items()) if count}
+    return ReplicaRequests(requests, sizes)
 
 
 def mean_forward_ns(forwards: Iterable[Mapping[str, Sequence[int]]]) -> float | None:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from serve_bench.core.proof import CHILD_OF_REPLICA, role_of
+from serve_bench.core.usage import read_replica
 from serve_bench.observing.host import cpu_ns, rss_bytes
 from serve_bench.serving.launch_spec import port_owner
 from serve_bench.serving.server import Process, with_fallback
@@ -34,7 +35,6 @@ TARGETS = {
     "all": ("proxy", "fallback_proxy", "haproxy_manager", "replica", "controller"),
 }
 
-_REPLICA = re.compile(r"ray::ServeReplica:(?P<app>[^:]*):(?P<deployment>[^.]*)")
 _SESSION = re.compile(r"session_[0-9_-]+")
 
 
@@ -64,7 +64,7 @@ def serve_processes() -> list[ServeProcess]:
         except psutil.Error:
             continue  # ended meanwhile
         if cluster is not None:
-            out.append(ServeProcess(process.pid, role, title, cluster, *app_of(title)))
+            out.append(ServeProcess(process.pid, role, title, cluster, *read_replica(title)))
     found = with_fallback(out)
     return sorted(found, key=lambda it: (it.cluster, SERVE_ROLES.index(it.role), it.pid))
 
@@ -104,12 +104,6 @@ def is_here(host: str) -> bool:
     our_ips = {ip.address for many in psutil.net_if_addrs().values() for ip in many}
     others = [ip_address(address) for address in addresses - our_ips]
     return bool(addresses) and all(ip.is_loopback or ip.is_unspecified for ip in others)
-
-
-def app_of(title: str) -> tuple[str | None, str | None]:
-    """Return app and deployment in a replica's title; a running method follows after a dot."""
-    match = _REPLICA.match(title)
-    return (match["app"], match["deployment"]) if match else (None, None)
 
 
 def chosen(

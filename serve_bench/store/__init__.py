@@ -48,9 +48,8 @@ class RunFolder:
         try:
             made = [folder for folder in (path or results, *above) if not folder.exists()]
             folder = fresh_folder(results, now) if path is None else _claim(path)
-            fd = os.open(
-                folder / RECORDS_FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644
-            )
+            new = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
+            fd = os.open(folder / RECORDS_FILE, new, 0o644)
         except OSError as error:
             place = results if path is None else path
             raise BadInput(f"{place}: cannot make a folder for the run: {why(error)}") from None
@@ -85,10 +84,8 @@ class RunFolder:
             os.fsync(self._fd)
         except OSError as error:
             os.ftruncate(self._fd, before)  # to shrink a file needs no room
-            raise StoreError(
-                f"{self.path / RECORDS_FILE}: cannot write: {why(error)}; "
-                "the records up to here are kept"
-            ) from None
+            reason = f"cannot write: {why(error)}; the records up to here are kept"
+            raise StoreError(f"{self.path / RECORDS_FILE}: {reason}") from None
         self._torn = False
 
     def discard(self) -> None:

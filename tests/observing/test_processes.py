@@ -10,8 +10,9 @@ from typing import Any, cast
 import psutil
 
 from serve_bench.core.result import VariantUsed
+from serve_bench.core.usage import read_replica
 from serve_bench.observing import processes
-from serve_bench.observing.processes import ServeProcess, app_of, behind, chosen, serve_processes
+from serve_bench.observing.processes import ServeProcess, behind, chosen, serve_processes
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Process, Serving, with_fallback
 from tests.cases import cases, sure
@@ -57,7 +58,7 @@ EVERY = [
     ("python app.py", None, None),
 )
 def test_the_title_has_app_and_name(title: str, app: str | None, deployment: str | None) -> None:
-    assert app_of(title) == (app, deployment)
+    assert read_replica(title) == (app, deployment)
 
 
 @cases("target, pids", ("proxy", [1, 6]), ("replica", [2, 3]), ("all", [1, 2, 3, 4, 6]))

@@ -7,7 +7,6 @@ never 0. The title that Ray sets names the deployment of a replica.
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,12 +15,10 @@ from typing import Final, Literal, NamedTuple
 from serve_bench.analysis.verdict.limits import FEWEST_LOOKS, GIL_CEILING, ITS_THREAD, RESTING
 from serve_bench.core.facts import ReplicaWaits, TrialUsage, WaitsFacts
 from serve_bench.core.figures import figure as figure
-from serve_bench.core.usage import others_words
+from serve_bench.core.usage import others_words, read_replica
 
 SERVER: Final = ("haproxy", "proxy", "fallback_proxy", "replica")
 """Roles on the way of a request."""
-
-_REPLICA: Final = re.compile(r"ray::ServeReplica:(?P<app>[^:]*):(?P<deployment>[^.\s]*)")
 
 
 @dataclass(frozen=True)
@@ -76,8 +73,8 @@ def read_usage(usage: TrialUsage) -> tuple[tuple[ProcessUse, ...], HostUse | Non
     for process in usage.processes:
         if process.cpu_percent is None:
             continue
-        named, role = _REPLICA.match(process.title), process.role
-        where = f"{named['app']}:{named['deployment']}" if named else ""
+        (app, name), role = read_replica(process.title), process.role
+        where = f"{app}:{name}" if name else ""
         cpu = process.cpu_percent / 100.0
         thread, wait, thread_wait = (
             None if percent is None else percent / 100.0
