@@ -466,7 +466,7 @@ def test_a_host_is_the_limit_for_sure_only_if_cpu_explains_the_latency() -> None
     named = {"program": "python x.py", "pid": 7, "processes": 1, "cpu_percent": 120.0}
     used = usage(process(1, "proxy", 20, wait=75), host=200)
     others = {"others": {"typical_percent": 120.0, "programs": [named]}}
-    words = "host CPU 200 of 200 %, 180 % by others: python x.py (pid 7) used 120 % of a core ("
+    words = "host CPU 200 of 200 %, 180 % by others; known of them: python x.py (pid 7) used 12"
     expect(measured(20, 32, used | others, of={}), "host CPU", words=words)
 
 

@@ -107,7 +107,7 @@ def host_candidate(seen: Evidence) -> Candidate | None:
     if host.others >= limits.OTHERS * host.cores:
         whose = "by others" if seen.of_role(*SERVER) else "not by the load"
         more += f", {100 * host.others:.0f} % {whose}"
-        more += f": {host.programs}" if host.programs else ""
+        more += f"; known of them: {host.programs}" if host.programs else ""
     if host.steal >= limits.OTHERS * host.cores:
         more += f", {100 * host.steal:.0f} % taken by the hypervisor"
     return Candidate("host CPU", host.level, words + more, short)
