@@ -100,7 +100,7 @@ class Side:
         flags = self.variant.env
         for name in flags:
             taken = {name: {key: value for key, value in flags.items() if key != name}}
-            if name in SETS:
+            if name in SETS and flags[name] == "1":  # else it sets none
                 sets = {part: value for part, value in SETS[name].items() if part not in flags}
                 taken = {part: {**flags, part: value} for part, value in sets.items()}
             for part, env in taken.items():
