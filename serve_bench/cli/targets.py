@@ -95,7 +95,7 @@ def target_suite(
         except BadInput as error:
             raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
         content = content.set("app", getattr(options, "app", None), "--app")
-        content = content.set("load.clients", [*clients] or None, content.where("load.clients"))
+        content = content.set("load.clients", [*clients] or None, "TARGET")
         where = content.where("app")
         app = content.text("app", "noop")
         found = read_target(app, where)

@@ -98,9 +98,8 @@ Milliseconds: TypeAlias = Annotated[float, Meta(ge=0, le=60_000)]
 Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 Seed: TypeAlias = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
 Layers: TypeAlias = Annotated[str, Form(_read_layers, "numbers from 1 with commas", "WORD", str)]
-Queue: TypeAlias = Annotated[
-    int, Form(_read_queue, f"-1 (no limit) or a whole number from 1 to {LARGEST_COUNT:,}", "N", str)
-]
+_QUEUE: Final = Form(_read_queue, "a whole number but 0 (-1: no limit)", "N", str)
+Queue: TypeAlias = Annotated[int, _QUEUE, Meta(ge=-1, le=LARGEST_COUNT)]
 DataSize: TypeAlias = Annotated[str, _make_size_form(*DATA_SIZES)]
 ResponseSize: TypeAlias = Annotated[str, _make_size_form(*DATA_SIZES, ECHO)]
 

@@ -236,15 +236,11 @@ class Load(LoadShape):
             require(self.client in ("raw", HANDLE), message)
         if most is not None:
             require(open_loop, "max_connections is for an open loop: give a rate or stages")
-            least = f"connections ({self.connections})"
-            require(
-                most >= self.connections, f"max_connections must be at least {least}, got {most}"
-            )
+            limit = f"must be at least connections ({self.connections}), got {most}"
+            require(most >= self.connections, f"max_connections {limit}")
         require(not self.spin or open_loop, "spin is for an open loop: give a rate or stages")
-        require(
-            not self.connection_rates or (self.client == "raw" and not open_loop),
-            "connection_rates is for the client raw in a closed loop",
-        )
+        rated = not self.connection_rates or (self.client == "raw" and not open_loop)
+        require(rated, "connection_rates is for the client raw in a closed loop")
         if self.streaming is not None:
             self._check_streaming(self.streaming)
         if self.client == "grpc":
@@ -274,9 +270,7 @@ class Load(LoadShape):
         request = self.request
         for url, *_ in request.turns:
             _require_method(url, "gRPC", "/package.Service/Method")
-        takes = (
-            "it takes letters, digits, _ . and -, and no -bin at the end, whose values are no text"
-        )
+        takes = "it takes letters, digits, _ . and -, and no -bin at the end (of bytes)"
         for header in (name for _, _, headers, _ in request.turns for name, _ in headers):
             match = re.fullmatch(r"[0-9A-Za-z_.-]+(?<!-bin)", header, re.ASCII | re.IGNORECASE)
             require(bool(match), f"header {header}: is no name of metadata of gRPC; {takes}")

@@ -298,9 +298,10 @@ class OwnApp:
                     # Ray gives each node a resource of its name, and of the kind of its GPUs.
                     if self.gpus != 0 if name.startswith(ACCELERATOR) else name[:5] == "node:":
                         continue
-                    lacks = f"{name!r}, which the cluster that is started here has not"
+                    lacks = f"{name!r}, which the cluster that is started here has not: leave it"
                     asks = f"{deployment.name} asks Ray for the resource"
-                    raise BadInput(f"{where}: {self.target}: {asks} {lacks}")
+                    instead = "out of the app, or load one that runs where it is, by its URL"
+                    raise BadInput(f"{where}: {self.target}: {asks} {lacks} {instead}")
             if self.gpus is not None and (total := sum(gpus.values())) > self.gpus:
                 first = next(iter(gpus))
                 mine = first in [deployment.name for deployment in self.deployments]

@@ -80,7 +80,7 @@ class NodeCrew(ChildDriver):
             log=self.log,
             cwd=Path("/"),  # Ray has its workers look for modules in the current folder too
             env=finding_ours({**self._env, **self._marks}),
-            name="the program of the nodes",
+            name=f"the program of the nodes of {self.address}",
         )
         try:
             self.look()

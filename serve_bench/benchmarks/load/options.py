@@ -29,6 +29,7 @@ SHORTEST_S: Final = 0.01
 LONGEST_COUNT_S: Final = 24 * 3600.0
 """With a count, the load ends with its last response; this only bounds a server that hangs."""
 
+FILE: Final = "; a file of them is a --requests-file"
 Length: TypeAlias = Annotated[Time, Meta(ge=SHORTEST_S, le=MAX_DURATION_S)]
 WarmUp: TypeAlias = Annotated[Time, Meta(le=MAX_DURATION_S / LONGEST_WARMUP)]
 TimeOut: TypeAlias = Annotated[Time, Meta(gt=0, le=MAX_TIMEOUT_S)]
@@ -53,7 +54,10 @@ class LoadOptions(RowOptions):
     target: str = argument(MISSING, "Address that is loaded, http:// or https://.", metavar="URL")
     connections: int = flag(10, "Connections, or clients with aiohttp.", "-c", "--connections")
     duration: Length | None = flag(None, "Length of the load [10s].", "-d", "--duration")
-    count: int | None = flag(None, "Stop after so many requests; no warm-up.", "-n", "--requests")
+    count: Annotated[
+        int | None,
+        Opt("Stop after so many requests; no warm-up", None, ("-n", "--requests"), why=FILE),
+    ] = None
     rate: Rate | None = flag(None, "Open loop: requests/s that are due.", "-r", "--rate")
     arrivals: Arrivals = flag("constant", "Open loop: constant or poisson arrivals.")
     stages: Stages = flag((), "Open loop in stages, such as 100:30s,500:30s.")
