@@ -169,7 +169,7 @@ class TargetOptions(SuiteOptions, OwnAppOptions):
 
     @property
     def urls(self) -> list[str]:
-        """Those of --url, or a target that is an address."""
+        """The services of --url, or a target that is an address."""
         return self.url or [target for target in (self.target or "",) if "://" in target]
 
 

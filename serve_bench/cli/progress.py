@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: Without a terminal a line comes when something begins, and at most so often within it.
 PLAIN_EVERY_S = 10.0
 
-#: A load without any response for so long says so.
+#: Time without any response after which a load says so.
 SILENT_S = 5.0
 
 #: How often it is looked whether something is shown, and how long nothing may be: 15 s at most.

@@ -85,7 +85,7 @@ class ReportRequest:
     trace_out: Path | None = None
 
     def check(self, runs: int = 1, html: bool = False) -> None:
-        """Raise BadInput unless the report of so many runs and the files beside it can be made.
+        """Raise BadInput unless the report of `runs` runs and the files beside it can be made.
 
         Call it before anything starts."""
         most = SIDES if self.format in FORMS else 1

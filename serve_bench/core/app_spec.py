@@ -1,6 +1,6 @@
 """What the tool must know of each app without importing it: import path, route, what it answers.
 
-`deploy_spec` turns a cell into what the cluster child is told. Rule: settings that Serve can change
+`deploy_spec` turns a cell into a request to the cluster child. Rule: settings that Serve can change
 in place go to `deployments`; what needs a rebuild goes to `args`.
 """
 
@@ -297,7 +297,7 @@ def _collect_args(cell: Mapping[str, Value]) -> dict[str, Any]:
     if "callable" in cell:
         args["callable"] = str(cell["callable"])
         args["features"] = list(feature_names(int(cell["sparse_features"])))
-        # A replica of Serve asks once, at its start, whether it is to write its own lines of DEBUG
+        # A replica of Serve asks once, at its start, whether Serve writes its lines of DEBUG
         # (Ray 2.60): with another level than that, it has to start anew.
         args["debug"] = cell["log_level"] == "DEBUG"
     return args

@@ -1,7 +1,7 @@
 """The errors that a person is meant to read: one line, naming what is wrong and what is allowed.
 
 The CLI turns each into one line and the exit code of the design, section 4. Anything else that is
-raised is a defect of ours and keeps its traceback.
+raised is our own defect and keeps its traceback.
 """
 
 from __future__ import annotations

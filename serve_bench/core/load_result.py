@@ -215,7 +215,7 @@ class LoadResult(ClientFacts, frozen=True, kw_only=True):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The same for each window, or slice."""
+        """Completed requests per second of each window, or slice."""
         if not self.windows:
             return (self.rate,)
         counts = self.shares or self.windows

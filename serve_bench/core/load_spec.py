@@ -185,7 +185,7 @@ class LoadShape:
     arrivals: Arrivals = "constant"
     stages: tuple[Stage, ...] = ()
     ramp: bool = False  # the rate moves linearly from the former stage's to this one's
-    count: Count | None = None  # stop after so many requests
+    count: Count | None = None  # requests after which it stops
     max_connections: Connections | None = None  # open loop: grow from `connections` up to this
     each: Count | None = None  # requests of each connection (raw and handle, closed loop)
     seed: Whole = 1
@@ -371,12 +371,12 @@ class Timing:
 
     @property
     def measured_s(self) -> float:
-        """The length of all windows together."""
+        """The length of all windows together, in seconds."""
         return self.windows * self.window_s
 
     @property
     def responses(self) -> float:
-        """How many responses long a window becomes."""
+        """The length that a window gets, in responses."""
         return FIT_RESPONSES if self.drain_s is None else QUICK_FIT_RESPONSES
 
     def stretchable(self, quick: bool = False) -> Timing:

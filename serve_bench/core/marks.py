@@ -41,7 +41,7 @@ HAPROXY_LOG: Final = "haproxy.log"
 
 @dataclass(frozen=True)
 class HopMark:
-    """One mark. `span` is "" where it is no span of its own."""
+    """One mark. `span` is "" where it is no span itself."""
 
     trace: str
     span: str

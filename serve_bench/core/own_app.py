@@ -227,12 +227,12 @@ class OwnApp:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Where Python finds it and those beside it."""
+        """The folders in which Python finds the app and those deployed with it."""
         return tuple(dict.fromkeys([self.folder, *(app.folder for app in self.beside)]))
 
     @property
     def modules(self) -> dict[str, list[str]]:
-        """The sources by folder, its own first, of those beside it too."""
+        """The source modules by folder, its own first, and those of the apps deployed with it."""
         modules: dict[str, list[str]] = {self.folder: [*self.sources]}
         for app in self.beside:
             names = modules.setdefault(app.folder, [])
@@ -246,7 +246,7 @@ class OwnApp:
 
     @property
     def front(self) -> str:
-        """The same with the name of the app, as its processes are titled."""
+        """The ingress as `app:Ingress`, the title of its processes."""
         return f"{self.name}:{self.ingress}"
 
     def count(self, deployment: OwnDeployment, cell: Mapping[str, Option]) -> int | None:

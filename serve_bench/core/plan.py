@@ -65,7 +65,7 @@ class Suite:
     requests: int | None = None  # end of each trial, in place of its windows
     ladder: Ladder | None = None  # rows that grow, in place of `rows`
     requests_per_client: int | None = None  # ends a step of the ladder, instead of its windows
-    max_row_s: float = 60.0  # where requests end a step: it is cut off after so long
+    max_row_s: float = 60.0  # where requests end a step: its longest time
     timeout_s: float = 30.0  # of a request
     slo: str | None = None  # as it is written on a command line
     capacity: CapacitySearch | None = None  # open-loop probes, in place of further rows
@@ -219,8 +219,8 @@ def step_row(
 ) -> Row:
     """Make the row of a step of a ladder: `users` in a closed loop, each a raw connection.
 
-    They are called clients where each has so many `requests` to make. `run` counts how often the
-    step is measured; `traffic` None: plain HTTP."""
+    They are called clients where each makes a number of `requests`. `run` counts how often the step
+    is measured; `traffic` None: plain HTTP."""
     noun = "user" if requests is None else "client"
     row = make_row(users, noun, traffic, requests_each=requests, run=run)
     return row if run == 1 else replace(row, label=f"{row.label}, run {run}")

@@ -2,8 +2,8 @@
 
 Rule: what may be a secret by its place is kept as a hash, always: values of headers, bodies, values
 of the environment but for Ray's flags and plain numbers, and users, parameters, queries, fragments
-of addresses. A hash is the same in every run, so that runs that differ in such a value are told
-apart; a short value can be guessed from it. Every other text then has it too (core/secrets.py).
+of addresses. A hash is the same in every run, so that runs with different values remain
+distinct; a short value can be guessed from it. Other texts then have it too (core/secrets.py).
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Metric:
 
     @cached_property
     def values(self) -> Histogram:
-        """Its histogram, decoded once and not to be changed; empty of windows."""
+        """The histogram, decoded once, not to be changed; empty for a metric of windows."""
         return Histogram() if self.histogram is None else Histogram.decode(self.histogram)
 
 
@@ -99,7 +99,7 @@ class Run:
 
     @cached_property
     def asked(self) -> SuiteFacts:
-        """What is read of its suite. Raises FormatError."""
+        """The typed part of its suite. Raises FormatError."""
         return built(SuiteFacts, self.suite, "run.suite")
 
     def part(self, name: str, kind: type[_T]) -> _T:
@@ -151,7 +151,7 @@ class Launch:
 
     @cached_property
     def proved(self) -> LaunchProof:
-        """What is read of its proof. Raises FormatError."""
+        """The typed part of its proof. Raises FormatError."""
         return built(LaunchProof, self.proof, "launch.proof")
 
 
@@ -277,7 +277,7 @@ class Result:
 
     @property
     def plan(self) -> tuple[PlannedTrial, ...]:
-        """The trials that are planned in the end."""
+        """The planned trials, after all resumptions and up to the last planned round."""
         all_planned = (
             *self.run.plan,
             *(planned for resume in self.resumes for planned in resume.plan),

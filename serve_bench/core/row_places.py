@@ -24,7 +24,7 @@ class MetricNames:
 
     @property
     def named(self) -> set[tuple[str, str]]:
-        """What figures there are, each with its name."""
+        """The figures that have a name, as (name, kind)."""
         kinds = {"latency": self.latency, "rate": self.rate, "rate ": self.events}
         kinds[f"gaps {self.suffix}"] = self.gaps
         return {(name, kind.strip()) for kind, name in kinds.items() if name}
@@ -34,8 +34,7 @@ class MetricNames:
 class PlacedRow:
     """Where a row is measured: in each cell with these values of axes.
 
-    A row may have windows for itself: a stream that lasts longer than all windows begins in
-    none."""
+    A row may have other windows: a stream that lasts longer than all windows begins in none."""
 
     row: str  # its label
     cell: Mapping[str, Value] = field(default_factory=dict)
@@ -45,7 +44,7 @@ class PlacedRow:
 
     @property
     def shape(self) -> tuple[int | None, float | None]:
-        """Its windows, as far as they are its own."""
+        """Number of windows and their length in seconds; None where they are the suite's."""
         return self.windows, self.window_s
 
     def holds(self, row: str, cell: Mapping[str, Value]) -> bool:

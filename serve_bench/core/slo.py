@@ -81,13 +81,13 @@ class Objective:
 
     @property
     def text(self) -> str:
-        """`p99 <= 50 ms`, `errors <= 0.1 %`, `goodput >= 95 % within 50 ms`."""
+        """In words: `p99 <= 50 ms`, `errors <= 0.1 %`, `goodput >= 95 % within 50 ms`."""
         sign = "<=" if self.within_ns is None else ">="
         return self._write(f" {sign} ", " within ")
 
     @property
     def source(self) -> str:
-        """As it is written on a command line."""
+        """The objective as it is written on a command line."""
         return self._write("=", "@").replace(" ", "")
 
     def _write(self, sign: str, within: str) -> str:
@@ -104,7 +104,7 @@ class Slo:
 
     @property
     def text(self) -> str:
-        """`p99 <= 50 ms, errors <= 1 % (default)`."""
+        """The objectives in words: `p99 <= 50 ms, errors <= 1 % (default)`."""
         return ", ".join(
             objective.text + ("" if objective.given else " (default)")
             for objective in self.objectives
@@ -112,7 +112,7 @@ class Slo:
 
     @property
     def source(self) -> str:
-        """As it is written on a command line; the default is left out. `parse_slo` reads it."""
+        """The objectives as on a command line, without the default; `parse_slo` reads them."""
         return ",".join(objective.source for objective in self.objectives if objective.given)
 
 

@@ -101,7 +101,7 @@ class Option:
 
     @property
     def takes(self) -> str:
-        """What a refusal says of its values."""
+        """What a refusal says that the option takes."""
         words = () if self.form is not None and self.form.words else self.words
         return (self.opt.takes or _describe(self.kind, words)) + self.opt.why
 

@@ -59,14 +59,14 @@ class PlannedFault:
 
     @property
     def source(self) -> str:
-        """As it is written on a command line."""
+        """The fault as it is written on a command line."""
         target = ":".join(part for part in (self.target, self.deployment) if part)
         lasts = "" if self.for_s is None else f"+{self.for_s:g}s"
         return f"{self.action}{f':{target}' if target else ''}@{self.at_s:g}s{lasts}"
 
     @property
     def text(self) -> str:
-        """`kill a replica of Shop at 30 s`."""
+        """The fault in words: `kill a replica of Shop at 30 s`."""
         when = f"at {self.at_s:g} s"
         if self.action == "deploy":
             return f"deploy {'in place' if self.target else 'new replicas'} {when}"
@@ -162,7 +162,7 @@ class Timeline(Spec):
 
     @property
     def begins(self) -> tuple[float, ...]:
-        """When each stage begins, s."""
+        """When each stage begins, in seconds."""
         lengths = [stage.duration_s for stage in self.stages]
         return tuple(accumulate(lengths[:-1], initial=0.0))
 

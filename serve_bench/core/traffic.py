@@ -48,12 +48,12 @@ class Traffic:
 
     data_size: str = "small"  # "small", "large" (1 MiB) or bytes
     protocol: Protocol = "http"
-    stream_events: Count | None = None  # of each stream, if the app is asked for so many
+    stream_events: Count | None = None  # of each stream, if the request says so
     response_size: str = "small"  # as data_size, or "echo"
 
     @property
     def suffix(self) -> str:
-        """What it adds to a row's name: `, stream of 10`, `, response of 1 MB`; "" for HTTP."""
+        """The end of a row's name: `, stream of 10`, `, response of 1 MB`; "" for plain HTTP."""
         size = body_bytes(self.response_size)
         text = "" if self.protocol == "http" else f", {self.protocol}"
         text += f" of {self.stream_events}" if self.stream_events is not None else ""
@@ -63,7 +63,7 @@ class Traffic:
 
     @property
     def echoes(self) -> bool:
-        """Whether the app answers what it is sent."""
+        """Whether the app answers with the body of the request."""
         return self.response_size == ECHO
 
     @property
@@ -93,12 +93,12 @@ class Row:
     requests_each: Count | None = None  # of each connection; None: as long as the windows last
     run: Count = 1  # a step that is measured again counts from 2
     protocol: Protocol = "http"
-    stream_events: Count | None = None  # of each stream, where the app is asked for so many
+    stream_events: Count | None = None  # of each stream, if the request says so
     response_size: str = "small"  # as data_size, or "echo"
 
     @property
     def traffic(self) -> Traffic:
-        """What each of its requests is."""
+        """The traffic of each of its requests."""
         return Traffic(self.data_size, self.protocol, self.stream_events, self.response_size)
 
     @property

@@ -329,13 +329,13 @@ class ReplicaRequests:
 
     @property
     def forward(self) -> dict[str, tuple[int, int]]:
-        """For the record of a trial: by batch size the batches, and nanoseconds in the model."""
+        """By batch size, for the record: how many batches, and nanoseconds in the model."""
         ordered = sorted(self.forward_ns.items())
         return {str(size): (self.batches.get(size, 0), ns) for size, ns in ordered}
 
     @property
     def by_replica(self) -> dict[str, int]:
-        """For the record of a trial."""
+        """Requests by replica, for the record of a trial."""
         return {f"replica {pid}": count for pid, count in self.requests.items()}
 
     @property

@@ -92,7 +92,7 @@ class Side:
 
     @property
     def unnamed(self) -> Side:
-        """The side without its name: two sides that are equal in this are the same."""
+        """The side without its names: sides that are equal then measure the same."""
         return replace(self, label="", variant=replace(self.variant, name=""))
 
     def without_each_flag(self) -> Iterator[Side]:
@@ -223,12 +223,12 @@ class SidesSpec(Spec):
 
     @property
     def launched(self) -> tuple[Side, ...]:
-        """The sides that rounds have clusters of."""
+        """The sides of which clusters are launched."""
         return self.sides
 
     @property
     def letters(self) -> dict[str, str]:
-        """What the sides are called in a table, by label."""
+        """The letter of each side in a table, by its label."""
         labels = (side.label for side in self.sides)
         return dict(zip(labels, side_letters(len(self.sides)), strict=True))
 

@@ -22,8 +22,8 @@ SHORTEST_S: Final = 0.05
 
 DRAINS: Final = 5
 AIM: Final = 7
-"""A slice is chosen so many drains long, since they wander with the speed of the machine: in seven
-rounds of two variants by up to 60 % from those that were seen first."""
+"""Length of a chosen slice, in drains. They wander with the speed of the machine: in seven rounds
+of two variants by up to 60 % from those that were seen first."""
 
 WINDOW_S: Final = 1.0
 """Of a load that cannot be sliced; longer where a request takes long."""
