@@ -1,1 +1,1 @@
-"""What records say: statistics, doubts, comparison, history, verdicts. Pure."""
+"""What records say: statistics, warnings, comparison, history, verdicts. Pure."""

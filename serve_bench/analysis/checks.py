@@ -1,8 +1,7 @@
-"""What casts doubt on a figure: warnings as values, each with its evidence and a hint.
+"""Warnings about figures, each with its evidence and a hint.
 
-Rule: a check reads a Result and nothing else, and names the trial in doubt. All thresholds are at
-the top with their reasons. Reports show the warnings.
-"""
+Rule: a check reads a Result and nothing else, and names the trial. All thresholds are at the top
+with their reasons. Reports show the warnings."""
 
 from __future__ import annotations
 

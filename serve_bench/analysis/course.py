@@ -25,11 +25,11 @@ from serve_bench.core.timeline import REPLICA
 from serve_bench.core.usage import Track, cpu_percent
 
 STEP_S: Final = 0.1
-"""Slices in which the bounds of the SLO are counted: times of a transient are known so well."""
+"""Slices in which the bounds of the SLO are counted: the precision of times of a transient."""
 
 HOLD_S: Final = 3
-"""The SLO holds again from the first moment on from which it holds for so many seconds, each for
-itself; at the end of a stage, for what is left of it, a second at least."""
+"""Seconds, each for itself, for which the SLO must hold until it holds again; at the end of a stage
+what remains of it, a second at least."""
 
 MOST_LOST: Final = 10_000  # lost requests that a record keeps one by one
 

@@ -9,9 +9,8 @@ either kind of noise [Perron and Yabu, Estimating deterministic trends with an i
 stationary noise component, Journal of Econometrics 151, 2009; Canjels and Watson, Review of
 Economics and Statistics 79, 1997]. Student's t has as many degrees of freedom as independent
 readings [n (1 - rho) / (1 + rho); Bayley and Hammersley 1946]. tau is on a grid that ends at a
-third of the range: what warms up more slowly than that cannot be told from growth. A warm-up is
-told where Schwarz's criterion prefers it.
-"""
+third of the range: a slower warm-up looks like growth. A warm-up is reported where Schwarz's
+criterion prefers it."""
 
 from __future__ import annotations
 
@@ -24,10 +23,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from serve_bench.analysis.ratios import CONFIDENCE, quantile
 
 FEWEST: Final = 12
-"""Readings below which no slope is told: three to four for each parameter."""
+"""Readings below which no slope is reported: three to four for each parameter."""
 
 MOST: Final = 240
-"""Readings that are fitted; of more, so many are taken at equal distances."""
+"""The most readings that are fitted, taken at equal distances."""
 
 TAUS: Final = (0.015, 0.025, 0.04, 0.065, 0.1, 0.15, 0.22, 1 / 3)
 """Of a warm-up, as shares of the range."""

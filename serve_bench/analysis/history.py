@@ -1,9 +1,9 @@
 """Runs over time: the series of each row, and the newest run compared with those before it.
 
-Pure; made anew from the records each time. Rule: runs of two subjects, or that are unlike, never
-stand in one series (analysis/comparing/match.py says what that is), and what is passed over has its
-reason. A change of Ray or of the tool is no difference: a history is there to show it, at the run
-that brought it."""
+Pure; made anew from the records each time. Rule: runs of two subjects, or that are unlike
+(analysis/comparing/match.py), never stand in one series, and each run that is passed over has a
+reason. A change of Ray or of the tool is no difference: a history shows it at the run that brought
+it."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def _changes(before: MeasuredRun, run: MeasuredRun) -> Iterator[str]:
     measured = [match.read_software(changed.result.launches) for changed in (before, run)]
     yield from (text for text in match.software_changes(*measured) if not text.startswith(prefixes))
     for other in match.unlike_hosts(before.run.host, run.run.host):
-        if other.what != "kernel":  # told above
+        if other.what != "kernel":  # reported above
             yield f"{other.what} {other.a} -> {other.b}"
 
 

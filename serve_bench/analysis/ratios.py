@@ -5,12 +5,10 @@ launches are the only unit of repetition: a window or a slice is no sample. Whet
 proven and how large it is are two questions. Formulas and their sources are in docs/ab.md;
 analysis/comparing/values.py takes the values from records.
 
-Looking again and again finds an alarm sooner or later. Each look after a round therefore has a
-level of its own, such that all of them together stay within alpha: error spending [Lan, DeMets
-1983], with the levels from the distribution of the cumulated means [Armitage, McPherson, Rowe
-1969]. The levels are those of normal means; used as levels of t they hold as well as docs/ab.md
-shows.
-"""
+Who looks again and again finds an alarm sooner or later. So each look after a round has a level
+such that all of them together stay within alpha: error spending [Lan, DeMets 1983], with the levels
+from the distribution of the cumulated means [Armitage, McPherson, Rowe 1969]. The levels are those
+of normal means; used as levels of t they hold as well as docs/ab.md shows."""
 
 from __future__ import annotations
 
@@ -32,11 +30,11 @@ THRESHOLD: Final = 0.05
 """Default threshold: the size from which on a proven change is regressed or improved."""
 
 CLEAR: Final = 0.5
-"""A run is not ended with "regressed" before the interval lies beyond so much of the threshold: the
-estimate of a run that ends early is too far from 1."""
+"""A run does not end with "regressed" before the interval lies beyond this share of the threshold:
+the estimate of a run that ends early is too far from 1."""
 
 FEWEST: Final = 3
-"""Launches a side for a verdict: of two, the 95 % interval is ± 12.7 standard errors."""
+"""Launches per side for a verdict: of two, the 95 % interval is ± 12.7 standard errors."""
 
 MOST_ROUNDS: Final = 200
 """The largest number of rounds to suggest. Beyond, the ratio lies at the threshold itself, or the
@@ -184,7 +182,7 @@ def welch(a: Sequence[float], b: Sequence[float]) -> Interval:
 
 
 RUNS_KNOWN: Final = 4
-"""Runs that tell how far runs differ: with three the t quantile is 4.3, with four 3.2."""
+"""Runs that show how far runs differ: with three the t quantile is 4.3, with four 3.2."""
 
 
 def against_runs(runs: Sequence[Sequence[float]], newest: Sequence[float]) -> Interval | None:

@@ -2,9 +2,8 @@
 
 Rule: pure functions of a Result; nothing is rounded, and units stay as recorded (times in
 nanoseconds). The mean ± std of a row is over its windows, as in the published benchmark. Launches
-differ more than windows, so several launches have a spread of their own beside it. Profiled trials
-enter no mean. Doubts about figures are in checks.py.
-"""
+differ more than windows, so several launches also have a spread over launches. Profiled trials
+enter no mean. Warnings about figures are in checks.py."""
 
 from __future__ import annotations
 
@@ -32,8 +31,8 @@ OF_RESPONSES: Final = (MAIN, "events")
 """Metrics that count responses, or their events, in windows."""
 
 CENSORED: Final = CENSORED_BY[LATENCY]
-"""The waiting times of requests with a time-out or no answer: no metric of its own, but part of the
-figures of the latency."""
+"""The waiting times of requests with a time-out or no answer: a part of the figures of the latency,
+and no metric by themselves."""
 
 LineStatus: TypeAlias = Literal["measured", "partly measured", "not measured", "profiled"]
 
@@ -151,9 +150,9 @@ FEWEST_RESPONSES: Final = 10
 """With fewer responses a window, one more or less is the spread."""
 
 FEWEST_LONG: Final = 3.0
-"""A window that is so many responses long has a spread of its own. Below, most responses lie in two
-windows, which makes these alike. Windows become 5.5 responses long where they may; the response
-time is that of a warm-up of two responses, and may be a third off."""
+"""A window of at least this many responses has a spread. Below, most responses lie in two windows,
+which makes these alike. Windows become 5.5 responses long where they may; the response time is that
+of a warm-up of two responses, and may be a third off."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,10 @@
 """Where a request's time went: from marks of its way through Serve to hops that add up. Pure.
 
 The way of a request is a chain of moments: due and sent at the client, in the proxy, at the router,
-sent to the replica, taken there, a slot of it had, user code begun and ended, first and last byte
-at the client. A hop is the time from one moment to the next, so the hops of a request add up to its
+sent to the replica, taken there, with a slot, user code begun and ended, first and last byte at the
+client. A hop is the time from one moment to the next, so the hops of a request add up to its
 latency exactly. Rule: a moment whose mark is missing leaves one longer hop, `between`, and none is
-made up. Batch wait and calls of other deployments lie within user code, and are taken out of it.
-"""
+made up. Batch wait and calls of other deployments lie within user code, and are taken out of it."""
 
 from __future__ import annotations
 

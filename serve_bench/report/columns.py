@@ -22,13 +22,13 @@ NARROWEST: Final = 20
 """Running text is never set narrower than this."""
 
 MOST_OF_A_WORD: Final = 20
-"""A column is as wide as its longest word, of a word that is longer so many characters."""
+"""A column is as wide as its longest word, up to this many characters."""
 
 WIDEST: Final = 1_000
 """A table of this width is not folded."""
 
 _RULE: Final = "\ue000"
-"""Is drawn between the rows of a table, to tell their lines apart; no text of a report has it."""
+"""Drawn between the rows of a table, to separate their lines; no text of a report has it."""
 
 _BOX: Final = Box("\n".join(4 * sign for sign in f"  {_RULE} {_RULE}   ") + "\n")
 

@@ -31,11 +31,11 @@ from serve_bench.report.theme import (
 from serve_bench.view.charts import Chart, Point
 
 WIDE: Final = 100.0
-"""Values that differ by such a factor are drawn on a log axis: on a linear one all but the largest
+"""Values that differ by this factor are drawn on a log axis: on a linear one all but the largest
 would lie on its zero."""
 
 CHARACTER: Final = 6.7
-"""Pixels of a character in about the mean, at the size of labels (12 pixels)."""
+"""Pixels of a character, about the mean at the size of labels (12 pixels)."""
 
 SLANT: Final = 4.4
 """Pixels of a character of a slanted label, from top to bottom."""

@@ -1,8 +1,7 @@
-"""A profile as a flamegraph: static SVG, for a file of its own and within a page.
+"""A profile as a flamegraph: static SVG, for a file or within a page.
 
-The outermost frame stands on top; a frame has the hue of its layer, and its title tells name, share
-and layer under the pointer. Rule: every text of a profile is escaped.
-"""
+The outermost frame stands on top; a frame has the hue of its layer, and its title shows name, share
+and layer under the pointer. Rule: every text of a profile is escaped."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What the pages of all kinds of run have: what was asked, the machine, the method, what was seen.
+"""What pages of all kinds of run have: the request, the machine, the method, looks inside.
 
 Rule: figures come from the records and from analysis/statistics.py, as in every other form of
-report; what is not recorded is left out, never guessed.
-"""
+report; what is not recorded is left out, never guessed."""
 
 from __future__ import annotations
 

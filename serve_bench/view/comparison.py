@@ -1,9 +1,8 @@
-"""Comparisons as they are looked at: a row for each metric of a compared row, with its verdict.
+"""The view of a comparison: a row for each metric of a compared row, with its verdict.
 
-A run of versus, two stored runs, the newest run of a history and the layers of tax are all compared
-so: `A` and `B` with their launches, B/A with its interval, and what the verdict rests on. Of three
-sides or more a row says in `side` which one its B is.
-"""
+A run of versus, two stored runs, the newest run of a history and the layers of tax all have it: `A`
+and `B` with their launches, B/A with its interval, and what the verdict rests on. With three sides
+or more a row says in `side` which is its B."""
 
 from __future__ import annotations
 

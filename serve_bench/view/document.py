@@ -16,8 +16,8 @@ from serve_bench.analysis.comparing.model import Comparing
 from serve_bench.view.charts import Chart as Chart
 
 Tone: TypeAlias = Literal["plain", "good", "bad", "doubt", "quiet"]
-"""What a colour says, never alone: `good` and `bad` are verdicts, `doubt` a warning, `quiet` what
-is beside the point."""
+"""What a colour means, never by itself: `good` and `bad` are verdicts, `doubt` a warning, `quiet`
+what matters less."""
 
 
 @dataclass(frozen=True)

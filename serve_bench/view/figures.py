@@ -275,4 +275,4 @@ INSIDE: Final = (
     *("cpu_service", "cpu_client", "cpu_host", "gpu"),
 )
 COMMON: Final = tuple(FIGURES)
-"""What rows of any kind of run may have; a kind declares its own beside them."""
+"""What rows of any kind of run may have; a kind declares further ones."""

@@ -1,4 +1,4 @@
-"""An index of runs: when, which command, what was found, and the main figure of each."""
+"""An index of runs: when, which command, the first finding, and the main figure of each."""
 
 from __future__ import annotations
 

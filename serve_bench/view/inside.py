@@ -1,4 +1,4 @@
-"""What was seen inside of a run: CPU by process, spread over replicas, what profiling cost."""
+"""Looks inside a run: CPU by process, the spread over replicas, the cost of profiling."""
 
 from __future__ import annotations
 
@@ -137,10 +137,10 @@ def describe_profiled(trial: Trial, result: Result) -> Iterator[str]:
 
 
 UNEVEN: Final = 1.5
-"""The busiest replica is worth a line when it took so many times the mean of all."""
+"""The busiest replica is worth a line when it took this multiple of the mean of all."""
 
 FEW: Final = 100
-"""Below so many requests a replica, chance alone makes them uneven."""
+"""Below this many requests per replica, chance alone makes them uneven."""
 
 
 def describe_trial(trial: Trial) -> Iterator[str]:

@@ -1,10 +1,9 @@
-"""Ladders of a growing load as they are looked at: knees, collapses, ratios of settings, charts.
+"""The view of ladders of a growing load: knees, collapses, ratios of settings, charts.
 
-Rule: knee, best and collapse are steps that were measured, with all of their own figures. A step
-that was measured several times counts by the median of its runs in each launch, and each run stays
-a row. Two settings are compared where they differ in one axis alone, by ratios within the same
-launch, since a machine changes from launch to launch.
-"""
+Rule: knee, best and collapse are measured steps, with all their figures. A step that was measured
+several times counts by the median of its runs in each launch, and each run stays a row. Two
+settings are compared where they differ in a single axis, by ratios within the same launch, since a
+machine changes from launch to launch."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The rows of a run, each with what is doubted and failed of it, and what is about none of them.
+"""The rows of a run with their warnings and failures, and what is about no row.
 
 Rule: all that belongs together is joined here once; a form of report only lays it out. Nothing is
 left out: what was planned and not measured has its row too, and a failure stands where it struck
-(row, variant or run). No layout, no colour here.
-"""
+(row, variant or run). No layout, no colour here."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from serve_bench.view.inside import describe_profiled, describe_trial
 NS_PER_MS: Final = 1e6
 
 BRIEFS: Final = {axis.name: axis.brief for axis in AXES.values() if axis.brief}
-"""Axes by the names that they have where rows are told apart."""
+"""Short names of axes, where rows are named by them."""
 
 
 def limit_words(limit: Verdict | None) -> str:
@@ -43,7 +42,7 @@ def cell_title(cell: JsonObject) -> str:
 
 
 NO_LOAD: Final = Line("", {}, Row("", "", 0), (), (), "not measured")
-"""Of a row that stands for no load: it has no key."""
+"""The line of a row that stands for no load: it has no key."""
 
 
 @dataclass(frozen=True)

@@ -36,12 +36,12 @@ are those of the search, are left out where ENOUGH_S of others are there (deleti
 transient [Law, Kelton 2000, 9.5.1])."""
 
 ENOUGH_S: Final = 40.0
-"""Eight of the shortest blocks, enough for an error of their own."""
+"""Eight of the shortest blocks, enough to estimate their error."""
 
 REACH, FARTHEST = 0.12, 0.25
-"""ln(rate): blocks count that are so near to the place, or as far as it takes for SIDE_S on either
-side. Beyond, the line bends: a value that grows as 1 / (1 - use) is 1.5 % off in the middle at 60 %
-use with 12 %, and 8 % with 25 %; and an overload has no steady state."""
+"""ln(rate): how near to the place blocks count, or as far as it takes for SIDE_S on either side.
+Beyond, the line bends: a value that grows as 1 / (1 - use) is 1.5 % off in the middle at 60 % use
+with 12 %, and 8 % with 25 %; and an overload has no steady state."""
 
 NEAREST, BEND = 0.05, 12.0
 """A launch with a small error reaches less far: BEND errors, NEAREST at least. At 60 % use the bend

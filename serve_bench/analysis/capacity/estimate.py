@@ -38,7 +38,7 @@ FEWEST_BAD: Final = 20.0
 error of more than a fifth."""
 
 RULE_OF_THREE: Final = 3.0
-"""Requests that a bound allows beyond it: where so many are allowed and none is, it is met at 95 %
+"""Requests that a bound allows beyond it: where it allows three and none is, it is met at 95 %
 (Hanley and Lippman-Hand 1983)."""
 
 STEEP: Final = 0.7

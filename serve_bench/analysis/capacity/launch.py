@@ -377,10 +377,10 @@ class LaunchSearch:
 
 
 MOST_FAILED: Final = 3
-"""After so many probes in a row without any figure a launch is given up."""
+"""Probes in a row without any figure, after which a launch is given up."""
 
 HOPELESS: Final = 0.5
-"""Requests beyond a bound, as a share: so many are not few bursts."""
+"""Requests beyond a bound, as a share: more than a few bursts make."""
 
 LEFT: Final = 0.01
 """Requests without an answer, as a share of the sent ones: with more the load may be too much."""
@@ -388,9 +388,9 @@ LEFT: Final = 0.01
 IN_FLIGHT: Final = 4.0
 LEAST_CONNECTIONS: Final = 20
 MOST_CONNECTIONS: Final = 4000
-"""Of a probe. At the boundary of a percentile most requests take far less than the limit; where
-four times as many are in flight as would be if each took it, the SLO is missed by far, and more
-connections say no more."""
+"""Of a probe. At the boundary of a percentile most requests take far less than the limit; with four
+times as many in flight as if each took it, the SLO is missed by far, and more connections show
+nothing more."""
 
 LEAST_LIMIT_S: Final = 0.1
 """Of an SLO with a shorter time: connections and the wait for the last answers."""

@@ -1,9 +1,8 @@
 """What a search for a capacity is made of: bounds, probes, questions, estimates. Pure values.
 
-A capacity is the highest arrival rate (requests/s, open loop) at which every objective of an SLO
-is met in the long run. A search asks for probes, each an open-loop load at one rate, on one launch;
-each launch gives an estimate of its own, and the launches together give the interval.
-"""
+A capacity is the highest arrival rate (requests/s, open loop) at which every objective of an SLO is
+met in the long run. A search asks for probes, each an open-loop load at one rate, on one launch.
+Each launch gives an estimate, and the launches together give the interval."""
 
 from __future__ import annotations
 

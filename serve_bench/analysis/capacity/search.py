@@ -2,9 +2,10 @@
 
 Pure, and a function of the probes alone, so that a resumed run rebuilds it from its records.
 
-Up or down by factors until a rate met and one missed; halves of the distance in ln(rate) until the
-boundary is near; then longer probes in turn below and above it, for the fit of estimate.py. Where
-no line can be drawn because the service breaks at once, halves until the bracket is narrow."""
+It goes up or down by factors until a rate met and another missed, then halves the distance in
+ln(rate) until the boundary is near. Longer probes follow, in turn below and above it, for the fit
+of estimate.py. Where the service breaks at once and no line can be drawn, it halves until the
+bracket is narrow."""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ TIGHTEST: Final = 0.5e-3
 """Bounds below set no length of a probe: no number of requests is enough for none at all."""
 
 BEYOND: Final = 10.0
-"""Requests beyond a percentile in a probe at its bound that make it worth looking at: so many have
-a relative error of a third."""
+"""Requests beyond a percentile in a probe at its bound that are worth a look: their number has a
+relative error of a third."""
 
 SPREAD: Final = math.log(2.5)
 """How far, in ln(value), probes at the boundary lie below and above it: far enough for a slope,
@@ -61,8 +62,8 @@ STEPS: Final = (0.04, 0.1)
 place, and at most. Of a small error the bend of the line would be a large part."""
 
 SHARE: Final = 0.1
-"""Of the precision: a launch whose error is smaller has said enough; three of them need 0.14 (7 x 2
-/ sqrt(3) = 8)."""
+"""Of the precision: a launch with a smaller error has said enough; three of them need 0.14 (7 x 2 /
+sqrt(3) = 8)."""
 
 BELIEVED_S: Final = 60.0
 """At the boundary, before the error of a launch is believed: that of fewer blocks is small by luck
@@ -92,7 +93,7 @@ class RateSearch:
     most: float = 1e6
     probes: list[Probe] = field(default_factory=list)
     _moves: dict[int, Ask | None] = field(default_factory=dict)
-    """What follows from so many probes."""
+    """The move that follows, by the number of probes."""
 
     @property
     def left_s(self) -> float:

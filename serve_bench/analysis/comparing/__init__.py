@@ -1,4 +1,4 @@
-"""Sides against A, of a run of versus or two stored runs: rows matched and judged, and the gate."""
+"""Sides compared with A, of a run of versus or of two stored runs: match, judge, gate."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Launches of one and the same code that come in two groups: what differs then is the launch. Pure.
+"""Launches of the same code that come in two groups: the difference is between launches. Pure.
 
-Rule: it is said where both sides show the same two groups. Noise alone seems to in less than one of
-200 comparisons (normal and t values with a spread up to 10 %, 8 to 20 launches a side).
-"""
+Rule: it is reported where both sides show the same two groups. Noise alone does so in less than one
+of 200 comparisons (normal and t values with a spread up to 10 %, 8 to 20 launches on a side)."""
 
 from __future__ import annotations
 
@@ -18,12 +17,12 @@ FEWEST: Final = 8
 """Launches of a side: of fewer, noise has gaps as large."""
 
 CLEAR: Final = 5.0
-"""The groups are so many standard deviations (within them) apart, and no less than LEAST_APART."""
+"""Standard deviations (within the groups) by which groups are apart, and LEAST_APART at least."""
 
 LEAST_APART: Final = math.log(1.05)
 
 ALIKE: Final = 1.5
-"""The distances of both sides, as a factor: else they are not the same groups."""
+"""The most by which the distances of both sides differ, as a factor: else the groups differ."""
 
 
 def describe_groups(a: Mapping[int, float], b: Mapping[int, float], letter: str) -> str:

@@ -1,9 +1,8 @@
-"""Which stored runs are compared, of folders of them, and which of their variants.
+"""Which stored runs of two folders are compared, and which of their variants.
 
-Pure. Rule: of runs that are alike the newest are compared; variants are matched by name, those of
-runs with one each also where their names differ, which is said; else a person chooses. Rows are
-matched where they are compared.
-"""
+Pure. Rule: of runs that are alike the newest are compared. Variants are matched by name; the only
+ones of two runs are matched though their names differ, with a note; else a person chooses. Rows are
+matched where they are compared."""
 
 from __future__ import annotations
 

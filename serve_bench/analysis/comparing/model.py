@@ -1,8 +1,8 @@
-"""The words of a comparison: a metric of a row on both sides, the row, the whole against A.
+"""The types of a comparison: a metric of a row on both sides, the row, and the whole.
 
-Pure; plain, frozen content. Rule: what cannot be compared has its place here too: a row that one
-side alone has, a round that failed, a metric that was not measured.
-"""
+Pure; plain, frozen content. Rule: what cannot be compared has its place here too: a row that only
+one side has, a round that failed, a metric that was not measured. The words of a comparison stand
+below."""
 
 from __future__ import annotations
 

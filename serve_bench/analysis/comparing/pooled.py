@@ -1,8 +1,7 @@
-"""The newest run of a suite against several earlier ones, and how far runs of a suite differ.
+"""The newest run of a suite compared with earlier ones, and the spread between runs of a suite.
 
 Pure. Rule: a run counts once, however many launches it had (ratios.against_runs says why); rows of
-a run of which too many requests failed are no base.
-"""
+a run of which too many requests failed are no base."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""What A and B are compared by: one value for each launch, from the trials of a run.
+"""The values by which A and B are compared, one for each launch, from the trials of a run.
 
-Pure. Rule: a launch gives one value to a metric, or none where it was not measured; windows and
+Pure. Rule: a launch gives one value of a metric, or none where it was not measured; windows and
 slices are no launches. A step that was measured several times in a launch counts by its median.
-Profiled trials are never among them.
-"""
+Profiled trials are never among them."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ from serve_bench.core.result import Better, JsonObject, PlannedTrial, Result, Tr
 from serve_bench.core.traffic import Row
 
 WAY: Final = frozenset({"haproxy", "proxy", "fallback_proxy", "replica"})
-"""Roles on a request's way, whose CPU it costs. Controller, raylet and agents work at their own
-pace, whether requests come or not."""
+"""Roles on a request's way, whose CPU it costs. Controller, raylet and agents work at another pace,
+whether requests come or not."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,8 @@ MEASURES: Final = (
     *(Measure(name, "ns", "lower") for name in OF_STREAMS),
 )
 OF_ALL: Final = frozenset(("throughput", "p50", "p99", "cpu"))
-"""Metrics of every row, which is to say why one of them is missing; those of streams are
-metrics of rows of streams alone."""
+"""Metrics of every row, so that it says why one is missing; only rows of streams have the
+others."""
 
 NAMES: Final = tuple(measure.name for measure in MEASURES)
 
@@ -202,7 +201,8 @@ def _cpu_ns(trial: Trial) -> float | None:
 # many requests failed can neither win nor be the same.
 
 TWICE: Final = 2.0
-"""Where A's share of failed requests is above INVALID_SHARE too, B is worse from twice of it on."""
+"""Where A's share of failed requests is above INVALID_SHARE too, B is worse from this multiple
+on."""
 
 STEAL_SHARE: Final = 0.05
 """A hypervisor that took more than 5 % of all cores took as much as the usual threshold."""

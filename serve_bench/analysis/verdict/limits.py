@@ -59,7 +59,7 @@ OTHERS: Final = 0.15
 """Other processes, which are not sampled, are reported from this share of all cores on."""
 
 GAP: Final = 0.20
-"""One replica of several is a limit of its own if it is ahead of the mean of the others by this
+"""One replica of several is a limit by itself if it is ahead of the mean of the others by this
 share of a core. A router that picks by queue length keeps equal replicas closer together."""
 
 FULL_SLOTS: Final = 1.10
@@ -138,11 +138,11 @@ DIFFER: Final = 3.0
 that many times fewer: one that only has more requests at once answers no fewer."""
 
 SEVERAL: Final = 1.5
-"""From so many calls of a deployment on, a request makes several: the mean over its requests."""
+"""With at least this many calls of a deployment a request makes several: the mean over requests."""
 
 IN_SEQUENCE: Final = 1.05
-"""Calls of a request of which on average no more are in work at once follow one another: in
-sequence it is 1.00, of two that overlap by half of their time 1.3."""
+"""Calls of which on average no more are in work at once follow one another: in sequence it is 1.00,
+of two that overlap by half of their time 1.3."""
 
 SLOW_MS: Final = 10.0
 """A single request at a time that takes longer waits for the app: Serve's own code took 0.3 to 5 ms
