@@ -128,6 +128,7 @@ def checks(result: Result) -> tuple[Warning, ...]:
 
 
 def _client(trial: Trial) -> Iterator[Warning]:
+    """Warn of a client that was the limit, adds to the latency, or lacks connections."""
     verdict = trial.client.verdict
     if verdict is not None and verdict.client_bound:
         reasons = "; ".join(verdict.reasons) or "no reason given"
@@ -231,6 +232,7 @@ def unsteady(windows: Sequence[float], unit: str) -> str | None:
 
 
 def _failed(trial: Trial) -> Iterator[Warning]:
+    """Warn of failed requests, work for clients that left, instant retries, and bare [DONE]."""
     if failed := trial.counts.failed_total:
         which = f"{failed:,} of {trial.counts.completed + failed:,} requests{of_windows(trial)}"
         message = f"{which} failed: {failures_of([trial])}"
@@ -265,6 +267,7 @@ def _failed(trial: Trial) -> Iterator[Warning]:
 
 
 def _little(trial: Trial) -> Iterator[Warning]:
+    """Warn where the requests in flight contradict Little's law."""
     if trial.row.requests is not None:
         # It ends with the last client's last request, when others have none left. Of a row that was
         # cut off, the report says what its latencies lack.

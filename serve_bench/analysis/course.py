@@ -338,6 +338,7 @@ def _stage(
     begin: float,
     end: float,
 ) -> Figures:
+    """Compute the figures of the stage from `begin` to `end` (s)."""
     span = slice(round(begin), max(round(begin) + 1, round(end)))
     held_at = bounds.held_from(begin, end)
     states = replicas.between(begin, end)

@@ -260,6 +260,7 @@ def merged(trials: Iterable[Trial], name: str) -> Histogram:
 def _line(
     keys: tuple[str, ...], trials: Sequence[Trial], planned: PlannedTrial | Trial, row: Row
 ) -> Line:
+    """Summarize the trials of a row, with its spreads, distributions and failures."""
     failed = Counter[str]()
     for trial in trials:
         failed.update(trial.counts.failed)

@@ -88,6 +88,7 @@ class _Writer(Layout):
     explained: set[str] = field(default_factory=set)
 
     def write(self, document: Document) -> list[Line]:
+        """Return the lines of a document with their tones, findings first."""
         shown = [part for part in document.sections if self.verbose or part.detail in SHOWN]
         lines: list[Line] = []
         for number, finding in enumerate(document.findings):

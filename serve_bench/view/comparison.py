@@ -124,6 +124,7 @@ def compare_rows(comparing: Comparing) -> Iterator[ViewRow]:
 
 
 def _values(pairs: bool, row: ComparedRow, line: Compared) -> dict[str, Value]:
+    """Return the figures of a metric of a row: both sides, B/A and its tests."""
     judged, interval, a, b = line.judged, line.judged.interval, line.a_values, line.b_values
     sides = {f"{METRICS[line.metric]}.A": a, f"{METRICS[line.metric]}.B": b}
     tested = pick(judged, "p_adjusted", "alpha", "level", "rounds_needed")

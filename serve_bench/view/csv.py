@@ -57,6 +57,7 @@ def csv_text(document: Document, run: str) -> str:
 
 
 def _lines(document: Document) -> Iterator[dict[str, Any]]:
+    """Yield the lines of `csv_text`: findings, cells of tables, and doubts of rows."""
     for finding in (*document.findings, *document.doubts):
         yield {"section": "findings", "text": finding.line}
     for section in document.sections:

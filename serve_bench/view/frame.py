@@ -62,6 +62,7 @@ class Field:
         return Column(title, unit, bool(seen), detail)
 
     def cell(self, row: ViewRow) -> Cell:
+        """Return the cell of a row; `-` where it has no such figure or dimension."""
         name = f"{row.dims[self.of]}.{self.name}".removesuffix(".") if self.of else self.name
         figure, value = FIGURES.get(name.partition(".")[0]), row.values.get(name)
         if figure is None or (value is None and name in row.dims):

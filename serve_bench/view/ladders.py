@@ -138,6 +138,7 @@ def _name_setting(settings: Mapping[str, Any], axes: Sequence[str]) -> str:
 def _view_ladder(
     name: str, settings: Mapping[str, Any], loads: Sequence[ViewRow], climbs: Sequence[Climb]
 ) -> LadderView:
+    """Build a ladder from its loads: sound steps, knee, best, collapses, and marks of rows."""
     ended = [climb for climb in climbs if climb.finished]
     rates: dict[int, dict[int, float]] = defaultdict(dict)  # by clients, then launch
     for climb in ended or climbs:

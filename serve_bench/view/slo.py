@@ -64,6 +64,7 @@ def reasons(rows: Sequence[RowSlo], word: SloWord) -> str:
 
 
 def _table_row(row: RowSlo) -> TableRow:
+    """Make the row of a table from judgements: values, margin, verdict, and doubts."""
     cells: list[Number] = []
     for judgement in row.judgements:
         unit = 1 / NS_PER_MS if judgement.objective.timed else 100

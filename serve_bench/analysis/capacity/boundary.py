@@ -218,6 +218,7 @@ def fit_boundary(probes: Sequence[Probe], bound: Bound, place: float) -> Boundar
 
 
 def _estimate(all_blocks: Sequence[Block], line: BoundaryLine, reach: float) -> Boundary | None:
+    """Fit the line to the blocks near it, in rounds; return its place, error and change."""
     for _ in range(_ROUNDS):
         found = _fitted(_near(all_blocks, line, reach), line)
         if found is None:
@@ -280,6 +281,7 @@ def _fitted(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None
 
 
 def _jackknife(blocks: Sequence[Block], line: BoundaryLine) -> tuple[float, float | None]:
+    """Return the place without its bias, and its error; None below FEWEST_BLOCKS."""
     n = len(blocks)
     if n < FEWEST_BLOCKS:
         return line.place, None

@@ -122,6 +122,7 @@ class RateSearch:
         return self._moves[count]
 
     def _next(self) -> Ask | None:
+        """Decide on the next probe from all so far; None at the end."""
         newest = self.probes[-ATTEMPTS:]
         broken_off = len(newest) == ATTEMPTS and not any(probe.whole for probe in newest)
         if broken_off or self.left_s < SHORT_S:
@@ -210,6 +211,7 @@ class RateSearch:
         return self._ask(math.sqrt(low.rate * high.rate), LONG_S)
 
     def _fit(self, kept: Sequence[Probe], low: RateLevel, high: RateLevel) -> Ask | None:
+        """Ask for a longer probe below or above the boundary, until its error is small."""
         seconds = min(LONG_S, self.left_s)
         if seconds < BLOCK_S:
             return None

@@ -173,6 +173,7 @@ def _missing(match: Match, a: Mapping[int, float], b: Mapping[int, float]) -> st
 
 
 def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -> ComparedRow:
+    """Make the compared row of a match: what both sides measured, and how they differ."""
     a, b = match.a, match.b
     measured = (a.rounds, b.rounds)
     if match.pairs:

@@ -110,6 +110,7 @@ def place_of(trial: PlannedTrial | Trial) -> RowPlace:
 
 
 def _row(planned: list[PlannedTrial | Trial], broken: Collection[str], ingress: str) -> SideRow:
+    """Gather the trials of a row on one side, and their values by metric and round."""
     measured = [trial for trial in planned if isinstance(trial, Trial)]
     trials = [trial for trial in measured if trial.key not in broken]
     values: dict[str, dict[int, list[float]]] = {}

@@ -169,7 +169,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
             if process.role in SERVER and process.role != "haproxy"  # each reload starts a new one
             if process.seen_s is not None and process.seen_s < WHOLE * seconds
         ),
-        unseen=tuple(_not_told(trial, uses, first is None and len(deployments) > 1, slots)),
+        unseen=tuple(_list_unseen(trial, uses, first is None and len(deployments) > 1, slots)),
     )
 
 
@@ -285,7 +285,7 @@ def _offered(trial: Trial) -> Offered:
     )
 
 
-def _not_told(
+def _list_unseen(
     trial: Trial, uses: tuple[ProcessUse, ...], no_front: bool, slots: int | None
 ) -> Iterator[str]:
     server = [use for use in uses if use.role in SERVER]
