@@ -278,7 +278,7 @@ class SuiteExperiment(Experiment[S, Suite]):
                 return [ladder.text("clients" if by_count else "users")]
             return [
                 f"{trial.row.label} ({trial.row.client}{', profiled' if profiled else ''})"
-                for trial, profiled in agenda.of(rows)
+                for trial, profiled in agenda.list_loads(rows)
             ]
 
         yield from list_launches(agenda.launches, describe)

@@ -25,17 +25,17 @@ from serve_bench.observing.processes import ServeProcess, serve_processes
 from serve_bench.observing.sampler import Sampler
 
 
-def processes_here() -> list[ServeProcess]:
+def list_processes() -> list[ServeProcess]:
     """List the Serve processes of this node, which are those below the raylet of this actor."""
-    above = [  # a machine may hold several nodes
+    raylets = [  # a machine may hold several nodes
         p.pid for p in psutil.Process().parents() if role_of(" ".join(p.cmdline())) == "raylet"
     ]
-    mine = []
-    for process in serve_processes() if above else ():
+    processes = []
+    for process in serve_processes() if raylets else ():
         with contextlib.suppress(psutil.NoSuchProcess):
-            if above[0] in {parent.pid for parent in psutil.Process(process.pid).parents()}:
-                mine.append(process)
-    return mine
+            if raylets[0] in {parent.pid for parent in psutil.Process(process.pid).parents()}:
+                processes.append(process)
+    return processes
 
 
 class LoadActor:
@@ -63,7 +63,7 @@ class LoadActor:
         # A message to the former load may have come when that had just ended.
         self._state, self._called_off = NodeState(), False
         self._begin_ns, self._opened_after_s = 0, None
-        sampler = Sampler(processes_here(), apart=False) if sample else None
+        sampler = Sampler(list_processes(), apart=False) if sample else None
         options: Any = {"on_progress": self._note, "mark": mark, "may_measure": self._may_measure}
         try:
             with sampler or nullcontext():

@@ -54,19 +54,19 @@ class Agenda:
     profiled: frozenset[str] = frozenset()  # keys of earlier profiled loads
     climbed: Mapping[LadderPlace, Climb] = field(default_factory=dict)  # of an earlier sitting
 
-    def of(self, trials: Iterable[PlannedTrial]) -> list[PlannedLoad]:
+    def list_loads(self, trials: Iterable[PlannedTrial]) -> list[PlannedLoad]:
         """List the loads of a cell in order: the plain ones, then the profiled ones (True)."""
         rows = list(trials)
         plain = [(row, False) for row in rows if row.key not in self.measured]
-        again = rows if self.profile else []
-        return plain + [(row, True) for row in again if row.key not in self.profiled]
+        repeated = rows if self.profile else []
+        return plain + [(row, True) for row in repeated if row.key not in self.profiled]
 
     def work(
         self, launch: LaunchPlan, cell: Cell, trials: Iterable[PlannedTrial]
     ) -> Work[PlannedLoad]:
         """Return the loads of a cell, one at a time: on a ladder they follow from the results."""
         if self.suite.ladder is None:
-            return Work(self.of(trials), lambda load: self._load_s(load[0].row, load[1]))
+            return Work(self.list_loads(trials), lambda load: self._load_s(load[0].row, load[1]))
         climb = self._climb(self.suite.ladder, launch, cell)
         return Climbing(climb, lambda row, rate: expected_trial_s(self.suite, row, rate))
 
@@ -87,7 +87,8 @@ class Agenda:
         for launch in self.launches if launches is None else launches:
             for cell, trials in launch.cells:
                 if self.suite.ladder is None:
-                    out += [(planned.row, profiled) for planned, profiled in self.of(trials)]
+                    loads = self.list_loads(trials)
+                    out += [(planned.row, profiled) for planned, profiled in loads]
                 else:
                     left = self._climb(self.suite.ladder, launch, cell).expected_left
                     out += [(None, False)] * left

@@ -60,9 +60,9 @@ def measure_load(
     started_at, began = now_iso(), time.monotonic()
     interrupted: KeyboardInterrupt | None = None
     result: LoadResult | None = None
-    looking = inside and inside.around(target, planned, profiled=profiled)
+    observed = inside and inside.around(target, planned, profiled=profiled)
     try:
-        with looking or nullcontext() as look:
+        with observed or nullcontext() as look:
             try:
                 result = drive(load, timing, traces=traces)
             except LoadInterrupted as early:
@@ -83,8 +83,7 @@ def measure_load(
             not_kept = (str(error),)
     if traces is not None:
         try:
-            fall = waterfall(traces.requests, target.marks)
-            trial = replace(trial, waterfall=fall)
+            trial = replace(trial, waterfall=waterfall(traces.requests, target.marks))
         except KeyboardInterrupt as early:  # the load itself is measured
             interrupted = early
     if isinstance(target, Service):

@@ -40,7 +40,7 @@ def earlier(suite: Suite, *records: Trial | Failure) -> Result:
 
 def todo_of(agenda: Agenda) -> list[list[tuple[PlannedTrial, bool]]]:
     """List what is done in each cell: rows, and whether they are profiled."""
-    return [agenda.of(rows) for launch in agenda.launches for _, rows in launch.cells]
+    return [agenda.list_loads(rows) for launch in agenda.launches for _, rows in launch.cells]
 
 
 def test_the_time_left_counts_profiled_repetitions() -> None:

@@ -107,15 +107,15 @@ class Progressing:
     first: int = 1  # round of this sitting
     began_s: float = field(default_factory=time.monotonic)
 
-    def over(self, round_: int, of: int) -> RunStop | None:
+    def over(self, round_: int, rounds: int) -> RunStop | None:
         """Return why no further launch is made after a whole round; None: one is."""
         asked = self.searches.asked
         if self.searches.enough():
-            return RunStop(round_, of, "settled", now_iso())
+            return RunStop(round_, rounds, "settled", now_iso())
         took_s = time.monotonic() - self.began_s
         each_s = took_s / (round_ - self.first + 1)
         over = asked.budget_s is not None and took_s + each_s > asked.budget_s
-        return RunStop(round_, of, "budget", now_iso()) if over else None
+        return RunStop(round_, rounds, "budget", now_iso()) if over else None
 
 
 def expected_s(suite: Suite, asked: CapacitySearch, launches: Sequence[LaunchPlan]) -> float:

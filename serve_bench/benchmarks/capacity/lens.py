@@ -141,8 +141,9 @@ def find_cells(searches: Searches, page: Page) -> Iterator[SearchedCell]:
         name = loop.place if len(loops) > 1 else loop.line.variant
         probes: list[ViewRow] = []
         for search in searches.of(place):
-            pairs = zip(search.trials, search.probes, strict=True)
-            probes += (_describe_probe(loads[at.key], probe, search, name) for at, probe in pairs)
+            rows = (loads[trial.key] for trial in search.trials)
+            pairs = zip(rows, search.probes, strict=True)
+            probes += (_describe_probe(row, probe, search, name) for row, probe in pairs)
         if probes:
             yield SearchedCell(name, searches.ended(place), searches.capacity(place), loop, probes)
 
@@ -156,7 +157,7 @@ def _describe_probe(row: ViewRow, probe: Probe, search: LaunchSearch, cell: str)
         "no request": any(counts.value is None for counts in probe.slices.values()),
         "missed": not meets(probe, search.bounds),
     }
-    word = next((word for word, is_so in faults.items() if is_so), "met")
+    word = next((word for word, applies in faults.items() if applies), "met")
     dims = {**row.dims, "launch": search.round, "replicas": probe.replicas, "slo": word}
     tone: Tone = "good" if word == "met" else "bad" if word == "missed" else "doubt"
     values, tones = {**row.values}, {"slo": tone}

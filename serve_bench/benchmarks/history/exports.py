@@ -47,7 +47,8 @@ def _otava_csv(group: Group, named: Mapping[str, Series]) -> str:
 def _otava_config(group: Group, named: Mapping[str, Series]) -> str:
     """Render the config of Otava for that CSV, as `history.csv`."""
     ways, test = {"higher": 1, "lower": -1}, {"type": "csv", "file": "history.csv"}
-    metrics = {k: {"column": k, "direction": ways[of.measure.better]} for k, of in named.items()}
+    better = {name: series.measure.better for name, series in named.items()}
+    metrics = {name: {"column": name, "direction": ways[way]} for name, way in better.items()}
     about = {"time_column": "time", "attributes": ATTRIBUTES, "metrics": metrics}
     return json_of({"tests": {"serve-bench": {**test, **about}}})
 

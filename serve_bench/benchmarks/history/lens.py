@@ -89,7 +89,8 @@ def series_rows(group: Group) -> Iterator[ViewRow]:
     times = [run.run.started_at.replace("T", " ") for run in group.runs]
     digits = 16 if len({time[:16] for time in times}) == len(times) else 19  # to minutes, seconds
     pairs = (series.place for series in group.series)
-    places = [ViewRow({"variant": of, **pick(row, "cell", "row", "client")}) for of, row in pairs]
+    named = ({"variant": name, **pick(row, "cell", "row", "client")} for name, row in pairs)
+    places = [*map(ViewRow, named)]
     parts = differ(places, ("variant", "cell", "row", "client")) or ["row"]
     for series, place in zip(group.series, places, strict=True):
         title = ", ".join(place.dims[part] for part in parts)

@@ -65,7 +65,7 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
             load = Load(request, streaming=streaming, **asked)
         except SpecError as error:
             raise BadInput(name_place(str(error), options.flags())) from None
-        _check_here(load)
+        _check_host(load)
         self.load, self.timing = load, (timing := options.make_timing(load))
         return replace(
             read_services(content, {"url": request}),
@@ -109,7 +109,7 @@ class LoadExperiment(SuiteExperiment[LoadOptions]):
         with Display(plain=self.options.live == "plain") as display:
             limit = f"given up after {load.timeout_s:g} s"
             display.show(f"first request, before the load, {limit}", "first", at_once=False)
-            hint = check_first(load)
+            hint = try_first(load)
         if hint is not None:
             print_note(f"serve-bench: {hint}")
 
@@ -180,7 +180,7 @@ def _read_request(options: LoadOptions, content: Content, protocol: str) -> Requ
     )
 
 
-def _check_here(load: Load) -> None:
+def _check_host(load: Load) -> None:
     """Raise BadInput where this host lacks descriptors, or --cacert cannot be used."""
     processes = enough_processes(load, usable_cores())
     lacking = lacking_descriptors(-(-load.connection_limit // processes))
@@ -221,7 +221,7 @@ FIRST_S: Final = 0.1
 """A window's least length (Timing) bounds that of the first request."""
 
 
-def check_first(load: Load) -> str | None:
+def try_first(load: Load) -> str | None:
     """Send a first request, and return a hint on its response; None without one.
 
     Raises BadInput if the response to a load of streams is none, or a call of gRPC finds no such

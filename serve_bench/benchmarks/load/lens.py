@@ -108,7 +108,8 @@ def _list_times(row: ViewRow, group: str) -> list[ViewRow]:
     for name in (LATENCY, *parts, *STREAM_TIMES, *failed):
         base, dot, kind = name.partition(".")
         if f"{base}_mean{dot}{kind}" in row.values:
-            values = {f"latency_{of}": row.values[f"{base}_{of}{dot}{kind}"] for of in STATISTICS}
+            names = {f"latency_{share}": f"{base}_{share}{dot}{kind}" for share in STATISTICS}
+            values = {name: row.values[recorded] for name, recorded in names.items()}
             share = merged(row.trials[:1], name).share_within_std()
             values["within_std"] = Value(100 * (share or 0.0))
             title = f"latency of {kind}" if kind else TIME_NAMES[name]

@@ -60,15 +60,15 @@ def _count(row: ViewRow, result: Result) -> ViewRow:
             cut += trial.counts.in_flight + max(0, trial.row.requests - trial.counts.sent)
             late += trial.counts.completed + trial.counts.failed_total - trial.ended_in_windows
     asked = (line.row.requests or 0) * len(line.trials)
-    spans = [(trial, trial.seconds.measured) for trial in line.trials]
+    spans = [(trial, trial.seconds.measured) for trial in line.trials if trial.seconds.measured]
     account = known_values(
         asked=asked or None,
         cut=cut,
         late=late,
         unaccounted=asked - line.completed - line.errors - cut if asked else None,
-        total=mean_of(1e9 * (at.seconds.connecting + s) for at, s in spans if s),
-        connected=mean_of(1e9 * span for _, span in spans if span),
-        connected_rate=mean_of(at.completed_in_windows / span for at, span in spans if span),
+        total=mean_of(1e9 * (trial.seconds.connecting + span) for trial, span in spans),
+        connected=mean_of(1e9 * span for _, span in spans),
+        connected_rate=mean_of(trial.completed_in_windows / span for trial, span in spans),
     )
     counted = replace(row, dims=dims, values={**row.values, **account})
     return replace(counted, warnings=tuple(_warn(counted, line)))

@@ -121,7 +121,7 @@ class RpcBench(ListedBench[RpcSpec]):
         sampler = Sampler(self._backend.processes()) if self.suite.sample else None
         with sampler or nullcontext():
             try:
-                while not self._enough(time.monotonic() - began_s):
+                while not self._is_enough(time.monotonic() - began_s):
                     self._episode()
             except (LaunchFailed, StoreError, KeyboardInterrupt) as error:
                 broken = error
@@ -143,7 +143,7 @@ class RpcBench(ListedBench[RpcSpec]):
         began_s, calls, steady = time.monotonic(), 0, False
         rates: list[float] = []
         while len(rates) < 2 or not (steady or time.monotonic() - began_s > self.suite.warmup_s):
-            self._tell("warm-up", rates)
+            self._report("warm-up", rates)
             episodes = Episodes(self._world.batch_size)
             episodes.add(self._backend.episode())
             calls += episodes.times[LATENCY].count
@@ -151,7 +151,7 @@ class RpcBench(ListedBench[RpcSpec]):
             steady = len(rates) > 1 and abs(rates[-1] / rates[-2] - 1) <= STEADY
         return Warmup(round(time.monotonic() - began_s, 4), steady, calls)
 
-    def _enough(self, spent_s: float) -> bool:
+    def _is_enough(self, spent_s: float) -> bool:
         suite, done = self.suite, len(self._episodes.windows[MAIN])
         late = suite.seconds is not None and spent_s >= suite.seconds
         return done >= suite.episodes or (done > 0 and late)
@@ -159,8 +159,8 @@ class RpcBench(ListedBench[RpcSpec]):
     def _episode(self) -> None:
         """Run an episode, and append its latencies to the raw file. Raises StoreError."""
         number, suite = len(self._episodes.windows[MAIN]) + 1, self.suite
-        of = "" if suite.seconds is not None else f" of {suite.episodes:,}"
-        self._tell(f"episode {number}{of}", self._episodes.windows[MAIN])
+        total = "" if suite.seconds is not None else f" of {suite.episodes:,}"
+        self._report(f"episode {number}{total}", self._episodes.windows[MAIN])
         episode = self._backend.episode()
         line = {
             "trial": self._planned.key,
@@ -212,7 +212,7 @@ class RpcBench(ListedBench[RpcSpec]):
             flags=TrialFlags(interrupted=broken),
         )
 
-    def _tell(self, phase: str, rates: Sequence[float]) -> None:
+    def _report(self, phase: str, rates: Sequence[float]) -> None:
         text = f"agent pid {self._pids.agent}, {phase}"  # for whoever wants to profile it
         self._say(text, self._planned.row, rates[-1] if rates else None)
 

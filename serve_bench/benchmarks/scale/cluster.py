@@ -110,10 +110,10 @@ class OwnCluster(Serving, ScaleCluster):
 
     def remove(self) -> float:
         """Do the same, and wait until the processes of the replicas are gone."""
-        going = self.replicas()
+        ending = self.replicas()
         seconds, began = super().remove(), time.monotonic()
         # Serve does not wait for it, and one that is just ending would later count as lost.
-        while any(map(_is_running, going)) and time.monotonic() - began < END_TIMEOUT_S:
+        while any(map(_is_running, ending)) and time.monotonic() - began < END_TIMEOUT_S:
             time.sleep(0.01)
         self._changed()
         return seconds + time.monotonic() - began

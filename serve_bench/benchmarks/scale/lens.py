@@ -262,7 +262,7 @@ def build(page: Page) -> View:
 def _list_metrics(columns: Sequence[ViewRow]) -> Iterator[ViewRow]:
     """Yield a row for each published metric that is known, with a member for each column."""
     for name in PUBLISHED:
-        values = {f"{name}.{of.name}": of.values[name] for of in columns if name in of.values}
+        values = {f"{name}.{row.name}": row.values[name] for row in columns if name in row.values}
         unit = FIGURES[name].shown or FIGURES[name].unit
         if values:
             yield ViewRow({"figure": name, "unit": unit}, values, name)

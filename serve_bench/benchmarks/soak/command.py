@@ -42,14 +42,14 @@ class SoakExperiment(SuiteExperiment[SoakOptions]):
         if "slo" in options.fail_on and options.slo is None:
             raise BadInput("--fail-on: slo goes with --slo")
         spec = read_spec(options)
-        _row(options, Traffic())  # refused before an app is imported
+        _read_row(options, Traffic())  # refused before an app is imported
         suite = target_suite(options, alone=True)
         if len(suite.cells) > 1:
             count = len(suite.cells)
             raise BadInput(f"--option: a soak has one value of each, and this has {count}")
         return replace(
             suite,
-            rows=(_row(options, rows_of(suite)[0].traffic),),
+            rows=(_read_row(options, rows_of(suite)[0].traffic),),
             places=None,
             ladder=None,
             requests_per_client=None,
@@ -82,10 +82,10 @@ class SoakExperiment(SuiteExperiment[SoakOptions]):
         self.report.close(result, folder)
         if "leak" not in self.options.fail_on or not result.trials:
             return 0
-        broken, open_ = gate(result)
+        broken, unjudged = gate(result)
         code = close_gate(broken)
-        if open_ and not code:
-            close_gate([f"not judged: {open_}"])
+        if unjudged and not code:
+            close_gate([f"not judged: {unjudged}"])
             return FAILED
         return code
 
@@ -100,7 +100,7 @@ def read_spec(options: SoakOptions) -> SoakSpec:
     return SoakSpec(for_s, block_length_s(for_s), options.arrivals, options.leak)
 
 
-def _row(options: SoakOptions, traffic: Traffic) -> Row:
+def _read_row(options: SoakOptions, traffic: Traffic) -> Row:
     if options.clients is None:
         return soak_row(CONNECTIONS, options.rate, traffic)
     if options.rate is not None:

@@ -329,8 +329,8 @@ def gate(result: Result) -> tuple[list[str], str]:
     """Return what breaks the gate on leaks, and what it is too early to judge (empty: nothing)."""
     view = LENS.look(result, ReportOptions()).view
     processes = [row for row in view.points if row.dims["point"] == "process"]
-    open_ = describe_open(processes) if processes else "no process could be read"
-    return describe_leaks(processes), open_
+    unjudged = describe_open(processes) if processes else "no process could be read"
+    return describe_leaks(processes), unjudged
 
 
 def build(page: Page) -> View:

@@ -128,7 +128,7 @@ def _compute_cpu(side: SideRow) -> dict[str, Value]:
             roles.update(getattr(part, name))
         if roles and factor:
             members = {**roles, whole: roles.total()}
-            values |= {f"{figure}.{of}": Value(factor * spent) for of, spent in members.items()}
+            values |= {f"{figure}.{role}": Value(factor * used) for role, used in members.items()}
     return values
 
 
@@ -139,10 +139,7 @@ def _compare(
     base: str,
     pairs: Sequence[tuple[Layered, Layered]],
 ) -> Iterator[ViewRow]:
-    """Compare each layer with another one, the `first` or the one `before` it (`base`).
-
-    It yields a row for each metric; that of the rate has what is added to latency and CPU.
-    """
+    """Compare layers with the `first` or the one `before` (`base`): a row for each metric."""
     matches = [Match(a, b, (warnings, warnings), pairs=True) for (a, _), (b, _) in pairs]
     verdicts = judge_rows(matches, threshold, (MAIN,), {})
     several = len({b.group for _, (_, b) in pairs}) > 1
@@ -160,6 +157,7 @@ def _compare(
         words = f"{b.name} beside {a.name}: {describe_change(judged.line(MAIN))}"
         for row in rows:
             main = row.dims["metric"] == MAIN
+            # The row of the rate has what is added to latency and CPU.
             dims, values = {**row.dims, **about}, {**row.values, **(added if main else {})}
             notes = (words,) if main else ()
             yield ViewRow(dims, values, b.name, b.group, notes=notes, tones=row.tones)

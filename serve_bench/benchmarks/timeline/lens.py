@@ -195,7 +195,7 @@ def make_spans(timeline: Timeline, launches: Launches, cell: str) -> Iterator[Vi
         yield ViewRow(dims, values, group=cell)
     for place, planned in enumerate(timeline.faults):
         reached = [(trial, seen.faults[place]) for trial, seen in launches if seen.faults[place:]]
-        done = {trial.round: of for trial, of in reached if of["at_s"] is not None}
+        done = {trial.round: seen for trial, seen in reached if seen["at_s"] is not None}
         values = mean_values(done)
         dims = {"point": "fault", "cell": cell, "fault": planned.source}
         if done and "held_s" not in values:
@@ -208,12 +208,10 @@ def make_spans(timeline: Timeline, launches: Launches, cell: str) -> Iterator[Vi
 
 
 def mean_values(launches: Mapping[int, Figures]) -> dict[str, Value]:
-    """Average figures over launches; several give a 95 % interval [Student, 1908], none below 0.
-
-    A class of lost requests that a launch has not seen is 0 there.
-    """
+    """Average figures over launches; several give a 95 % interval [Student, 1908], none below 0."""
     values = {}
     for name in dict.fromkeys(chain.from_iterable(launches.values())):
+        # A class of lost requests that a launch has not seen is 0 there.
         seen = {launch: figures.get(name, 0) for launch, figures in launches.items()}
         numbers = {launch: float(number) for launch, number in seen.items() if number is not None}
         if not numbers:
@@ -234,9 +232,9 @@ def count_all(row: ViewRow, name: str) -> int:
 
 def list_counts(row: ViewRow, family: str) -> str:
     """Render the members of a family of counts: `2 with another status, 1 never sent`."""
-    names = (name.partition(".") for name in row.values)
-    members = [of for kind, _, of in names if of and kind == family]
-    return ", ".join(f"{count_all(row, f'{family}.{of}'):,} {LOST.get(of, of)}" for of in members)
+    members = [name for name in row.values if name.startswith(f"{family}.")]
+    counts = ((count_all(row, name), name.partition(".")[2]) for name in members)
+    return ", ".join(f"{count:,} {LOST.get(word, word)}" for count, word in counts)
 
 
 def make_cell(row: ViewRow, launches: Launches) -> ViewRow:

@@ -111,7 +111,8 @@ class VersusRounds(SideRounds):
             needed = [planned for planned in later if planned.round <= fewest] or later[:1]
             short_s = self._takes_s(measured, needed) - left_s
             if short_s > 0 and needed[0].round <= fewest:
-                self._shorten(short_s / sum(len(row.keys) for it in needed for row in it.rows))
+                rows = (row for planned in needed for row in planned.rows)
+                self._shorten(short_s / sum(len(row.keys) for row in rows))
             if self._takes_s(measured, needed[:1]) > left_s:
                 return RunStop(after, of, "budget", now_iso())
         return None
