@@ -71,19 +71,19 @@ def main() -> None:
     parser.add_argument("--server", action="append", choices=[known.name for known in EVERY])
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--most", type=int, default=40)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     print("| server | truth | runs | held | bias | width | narrow | launches | seconds |")
     print("|" + "---|" * 9)
     for server in EVERY:
-        if not asked.server or server.name in asked.server:
-            runs = [run(server, asked.seed + at, asked.most) for at in range(asked.runs)]
-            print(line(server, runs), flush=True)
-    if asked.pairs:
+        if not args.server or server.name in args.server:
+            runs = [run(server, args.seed + number, args.most) for number in range(args.runs)]
+            print(format_row(server, runs), flush=True)
+    if args.pairs:
         server = next(known for known in EVERY if known.name == SAME)
-        print(same(server, asked.pairs, asked.seed + asked.runs, asked.most))
+        print(count_differing(server, args.pairs, args.seed + args.runs, args.most))
 
 
-def line(server: Server, runs: list[Run]) -> str:
+def format_row(server: Server, runs: list[Run]) -> str:
     """Format a row of the table. Bias: the mean of the runs' rates over the truth, less 1."""
     rates = [run.capacity.rate for run in runs if run.capacity.rate is not None]
     widths = [run.capacity.width for run in runs if run.capacity.width is not None]
@@ -101,11 +101,11 @@ def line(server: Server, runs: list[Run]) -> str:
     return f"| {' | '.join(figures)} |"
 
 
-def same(server: Server, pairs: int, seed: int, most: int) -> str:
+def count_differing(server: Server, pairs: int, seed: int, most: int) -> str:
     """Count the pairs of runs of one server that are said to differ."""
     differ = 0
-    for at in range(pairs):
-        a, b = (run(server, seed + 2 * at + side, most).capacity for side in (0, 1))
+    for pair in range(pairs):
+        a, b = (run(server, seed + 2 * pair + side, most).capacity for side in (0, 1))
         _, low, high = estimate.compare_capacities(a, b)
         differ += not low <= 1 <= high
     return f"\n{server.name} compared with itself: {differ} of {pairs} pairs differ"

@@ -100,7 +100,7 @@ NOTHING: Final = tuple(
 
 
 @dataclass(frozen=True)
-class Said:
+class Outcome:
     """What the tool says of a case."""
 
     hop: Hop
@@ -122,7 +122,7 @@ STRANGERS: Final = 0.15
 ATTEMPTS: Final = 3
 
 
-def used_s() -> tuple[float, float]:
+def read_cpu() -> tuple[float, float]:
     """Return the CPU seconds so far: of all processes of the host, and of ours."""
     fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
     ticks = [int(field) for field in fields]
@@ -142,7 +142,7 @@ def sleep_until(at_ns: int) -> None:
 
 
 @contextmanager
-def stopped(pids: Sequence[int]) -> Iterator[None]:
+def stop(pids: Sequence[int]) -> Iterator[None]:
     """Stop these processes until the block ends."""
     try:
         for pid in pids:
@@ -199,14 +199,14 @@ class Aim:
         children = psutil.Process().children()
         workers = [child.pid for child in children if "load.worker" in " ".join(child.cmdline())]
         sleep_until(due - 2_000_000)
-        with stopped(workers):
+        with stop(workers):
             sleep_until(self._after(due, 0.0))
 
     def stop_haproxy(self, due: int) -> None:
         """Stop HAProxy when the request is sent."""
         pids = [process.pid for process in self.serving.processes() if process.role == "haproxy"]
         sleep_until(due - 1_000_000)
-        with stopped(pids):
+        with stop(pids):
             sleep_until(self._after(due, 0.0))
 
     def hold(self, due: int) -> None:
@@ -220,8 +220,8 @@ class Aim:
         self._send(f"plant=block&at={due}&ms={self.ms + self.travel_ms}")
 
     def _send(self, query: str) -> None:
-        at = urlsplit(self.serving.url)
-        connection = http.client.HTTPConnection(at.hostname or "", at.port, timeout=10)
+        address = urlsplit(self.serving.url)
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=10)
         connection.request("GET", f"{ROUTE}/?{query}")
         connection.getresponse().read()
         connection.close()
@@ -231,9 +231,9 @@ SAID_BY: Final = b"plant=network&ms="
 
 
 @contextmanager
-def relaying(url: str) -> Iterator[str]:
+def relay(url: str) -> Iterator[str]:
     """Relay TCP to Serve, and what bears a delay in its query late; yield the relay's address."""
-    at = urlsplit(url)
+    address = urlsplit(url)
 
     def pump(source: socket.socket, to: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -248,7 +248,7 @@ def relaying(url: str) -> Iterator[str]:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = listener.accept()
-                far = socket.create_connection((at.hostname, at.port))
+                far = socket.create_connection((address.hostname, address.port))
                 for side in (near, far):
                     side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 for pair in ((near, far), (far, near)):
@@ -274,24 +274,24 @@ class Field:
         self.serving._ask("deploy", spec, 120)
         self.serving._note_vital()
 
-    def undisturbed(self, hop: Hop, ms: int) -> Said:
+    def undisturbed(self, hop: Hop, ms: int) -> Outcome:
         """Measure a case, and again while strangers take cores from it."""
         for _ in range(ATTEMPTS):
-            (all_s, ours), began = used_s(), time.monotonic()
-            said = self.case(hop, ms)
-            every_then, ours_then = used_s()
+            (all_s, ours), began = read_cpu(), time.monotonic()
+            outcome = self.case(hop, ms)
+            every_then, ours_then = read_cpu()
             theirs = (every_then - all_s) - (ours_then - ours)
-            said = replace(said, strangers=theirs / (time.monotonic() - began))
-            if said.strangers < STRANGERS:
+            outcome = replace(outcome, strangers=theirs / (time.monotonic() - began))
+            if outcome.strangers < STRANGERS:
                 break
-        return said
+        return outcome
 
-    def case(self, hop: Hop, ms: int) -> Said:
+    def case(self, hop: Hop, ms: int) -> Outcome:
         """Drive one load with this delay, and return what the tool says of it."""
         with contextlib.ExitStack() as stack:
             url = self.serving.url
             if hop.how == "relay":
-                url = stack.enter_context(relaying(url))
+                url = stack.enter_context(relay(url))
             planted = hop.how in ("query", "relay") and hop.plant
             late = (f"{ROUTE}/?plant={hop.plant}&ms={ms}",) if planted else ()
             paths = (f"{ROUTE}/",) * (EVERY - len(late)) + late
@@ -310,11 +310,11 @@ class Field:
         hops = {name: span for name, span in fall.hops.items() if ": " not in name}
         grown = max(hops, key=lambda name: hops[name].tail - hops[name].p50, default="")
         finding = grown if f"of them {grown}" in text else ""
-        return Said(hop, ms, fall, grown, finding)
+        return Outcome(hop, ms, fall, grown, finding)
 
 
 @contextmanager
-def field_of(variant: str, folder: Path) -> Iterator[Field]:
+def launch_field(variant: str, folder: Path) -> Iterator[Field]:
     """Launch a variant with the app in it; nothing of it stays."""
     known = BUILT_IN_VARIANTS[variant]
     env = {**known.env, "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": "planted_hops:exporter"}
@@ -337,21 +337,21 @@ HEAD: Final = (
 )
 
 
-def line(said: Said) -> str:
+def format_row(case: Outcome) -> str:
     """Format a row of the table: p50 and tail of the latency and of the hop that grew, in ms."""
-    total, hop = said.fall.total, said.fall.hops.get(said.grown, HopTimes())
+    total, hop = case.fall.total, case.fall.hops.get(case.grown, HopTimes())
     figures = [f"{ns / 1e6:.2f}" for ns in (total.p50, total.tail, hop.p50, hop.tail)]
-    ms = f"{said.ms} ms" if said.hop.plant else ""
+    ms = f"{case.ms} ms" if case.hop.plant else ""
     return (
-        f"{said.hop.name:15} {said.hop.variant:10} {ms:>6}  {said.hop.plant or said.hop.how:24} "
-        f"{said.finding or '-':18} {said.grown:18} {figures[0]:>6} -> {figures[1]:>6}, "
-        f"{figures[2]:>6} -> {figures[3]:>6}  {said.fall.traced:5} traced, "
-        f"{said.fall.unseen} unseen, {said.strangers:.2f} cores of others"
-        f"{'' if said.named else '  NOT AS PLANTED'}"
+        f"{case.hop.name:15} {case.hop.variant:10} {ms:>6}  {case.hop.plant or case.hop.how:24} "
+        f"{case.finding or '-':18} {case.grown:18} {figures[0]:>6} -> {figures[1]:>6}, "
+        f"{figures[2]:>6} -> {figures[3]:>6}  {case.fall.traced:5} traced, "
+        f"{case.fall.unseen} unseen, {case.strangers:.2f} cores of others"
+        f"{'' if case.named else '  NOT AS PLANTED'}"
     )
 
 
-def cases(folder: Path, only: str = "", repeat: int = 1) -> Iterator[Said]:
+def measure_cases(folder: Path, only: str = "", repeat: int = 1) -> Iterator[Outcome]:
     """Measure the cases whose hop has one of these words, each variant on one launch."""
     words = [word for word in only.split(",") if word]
     for variant in TRAVEL_MS:
@@ -360,7 +360,7 @@ def cases(folder: Path, only: str = "", repeat: int = 1) -> Iterator[Said]:
             for hop in (*HOPS, *NOTHING)
             if hop.variant == variant and (not words or any(word in hop.name for word in words))
         ]
-        with field_of(variant, folder) as made:
+        with launch_field(variant, folder) as made:
             for _ in range(repeat):
                 for hop in hops:
                     for ms in DELAYS_MS if hop.plant else (0,):
@@ -373,11 +373,11 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1, help="how often each case is measured")
     options = parser.parse_args()
     print(HEAD)
-    seen: list[Said] = []
+    seen: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:
-        for said in cases(Path(folder), options.only, options.repeat):
-            print(line(said), flush=True)
-            seen.append(said)
+        for outcome in measure_cases(Path(folder), options.only, options.repeat):
+            print(format_row(outcome), flush=True)
+            seen.append(outcome)
     planted = [case for case in seen if case.hop.plant]
     calm = [case for case in seen if not case.hop.plant]
     print(f"named: {sum(case.named for case in planted)} of {len(planted)}")

@@ -44,10 +44,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
-    draw = random.Random(asked.seed)
+    args = parser.parse_args()
+    draw = random.Random(args.seed)
     faults = 0
-    for number in range(asked.rounds):
+    for number in range(args.rounds):
         victim = ("cli", "child")[number % 2]
         stage = list(STAGES)[number // 2 % len(STAGES)]
         variant = ("default", "optimized")[number // 8 % 2]
@@ -55,14 +55,14 @@ def main() -> None:
         place = tempfile.TemporaryDirectory(prefix="k", dir="/tmp")
         with tempfile.TemporaryDirectory() as folder, place as name:
             env = {**os.environ, "TMPDIR": name}
-            said, bad = _round(victim, stage, variant, draw, Path(folder, "run"), env)
-        print(f"{number + 1:2} {variant:9} {victim:5} in {stage:8} {said}", flush=True)
+            outcome, bad = _kill_once(victim, stage, variant, draw, Path(folder, "run"), env)
+        print(f"{number + 1:2} {variant:9} {victim:5} in {stage:8} {outcome}", flush=True)
         faults += bad
-    print(f"{asked.rounds} rounds, {faults} with a fault")
+    print(f"{args.rounds} rounds, {faults} with a fault")
     sys.exit(1 if faults else 0)
 
 
-def _round(
+def _kill_once(
     victim: str, stage: str, variant: str, draw: random.Random, run: Path, env: Mapping[str, str]
 ) -> tuple[str, bool]:
     """Kill once; return what came of it, and whether anything was left or lost."""
@@ -78,12 +78,12 @@ def _round(
         killed = "killed"
     process.communicate(timeout=60)
     left = wait_until_clean(WITHIN_S, Path(env["TMPDIR"]))
-    finished, resumed = _records(run, command[:4], env)
-    said = f"+{delay_s:.2f} s: {killed}, {finished} finished before, {left or 'nothing left'}"
-    return f"{said}, resume {'ok' if resumed else 'FAILED'}", bool(left) or not resumed
+    finished, resumed = _check_records(run, command[:4], env)
+    outcome = f"+{delay_s:.2f} s: {killed}, {finished} finished before, {left or 'nothing left'}"
+    return f"{outcome}, resume {'ok' if resumed else 'FAILED'}", bool(left) or not resumed
 
 
-def _records(run: Path, command: tuple[str, ...], env: Mapping[str, str]) -> tuple[int, bool]:
+def _check_records(run: Path, command: tuple[str, ...], env: Mapping[str, str]) -> tuple[int, bool]:
     """Count trials finished before the kill; return whether a resume completes, repeating none."""
     records = run / "records.jsonl"
     if not records.exists() or not records.stat().st_size:

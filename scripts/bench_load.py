@@ -53,7 +53,7 @@ class Run:
 
 
 @contextmanager
-def running(command: Sequence[str], port: int) -> Iterator[str]:
+def run_server(command: Sequence[str], port: int) -> Iterator[str]:
     """Run a server on its core until the block ends; yield its URL."""
     process = subprocess.Popen(command, preexec_fn=lambda: pin(SERVER_CORE))
     try:
@@ -73,7 +73,7 @@ def running(command: Sequence[str], port: int) -> Iterator[str]:
 
 
 @contextmanager
-def nginx(folder: Path, sizes: Sequence[int] = (), tls: bool = False) -> Iterator[str]:
+def serve_nginx(folder: Path, sizes: Sequence[int] = (), tls: bool = False) -> Iterator[str]:
     """Serve `ok` at /, and a body of each size (bytes) at /SIZE, by one worker."""
     port, *_ = free_block(1)
     folder.chmod(0o755)
@@ -98,12 +98,12 @@ def nginx(folder: Path, sizes: Sequence[int] = (), tls: bool = False) -> Iterato
         f"  server {{ listen 127.0.0.1:{port} backlog=4096{encrypted};\n"
         '    location = / { default_type text/plain; return 200 "ok"; } } }\n'
     )
-    with running(["nginx", "-p", str(folder), "-c", str(config)], port) as url:
+    with run_server(["nginx", "-p", str(folder), "-c", str(config)], port) as url:
         yield url.replace("http:", "https:") if tls else url
 
 
 @contextmanager
-def tiny(folder: Path, form: str) -> Iterator[str]:
+def serve_tiny(folder: Path, form: str) -> Iterator[str]:
     program = folder / "tiny"
     if not program.exists():
         compiler = shutil.which("cc") or shutil.which("gcc")
@@ -112,22 +112,22 @@ def tiny(folder: Path, form: str) -> Iterator[str]:
         source = str(HERE / "bench_servers" / "tiny.c")
         subprocess.run([compiler, "-O2", "-o", str(program), source], check=True)
     port, *_ = free_block(1)
-    with running([str(program), str(port), form], port) as url:
+    with run_server([str(program), str(port), form], port) as url:
         yield url
 
 
 MB = 1_000_000
 
 
-def servers(folder: Path) -> dict[str, tuple[Callable[[], AbstractContextManager[str]], Cells]]:
+def get_servers(folder: Path) -> dict[str, tuple[Callable[[], AbstractContextManager[str]], Cells]]:
     """Return the servers that can be had here, each with its cells."""
     out: dict[str, tuple[Callable[[], AbstractContextManager[str]], Cells]] = {}
     small: Cells = [(c, None) for c in CONNECTIONS]
     if shutil.which("nginx"):
-        out["nginx"] = (lambda: nginx(folder, [MB])), [*small, (10, MB)]
+        out["nginx"] = (lambda: serve_nginx(folder, [MB])), [*small, (10, MB)]
         if shutil.which("openssl"):
-            out["nginx, TLS"] = (lambda: nginx(folder, [MB], True)), [*small[:3], (10, MB)]
-    out["chunked C"] = (lambda: tiny(folder, "chunked")), small
+            out["nginx, TLS"] = (lambda: serve_nginx(folder, [MB], True)), [*small[:3], (10, MB)]
+    out["chunked C"] = (lambda: serve_tiny(folder, "chunked")), small
     return out
 
 
@@ -136,7 +136,7 @@ def pin(*cores: int) -> None:
     os.sched_setaffinity(0, set(cores) & ALL_CORES or ALL_CORES)
 
 
-def ours(client: Client, url: str, c: int, seconds: float, body: bytes | None = b"ok") -> Run:
+def run_ours(client: Client, url: str, c: int, seconds: float, body: bytes | None = b"ok") -> Run:
     """Run one of our clients with everything on: body and status checked, diagnosis sampled."""
     result = load_result(url, seconds, body, client=client, connections=c, processes=1)
     return Run(result.rate, result.workers[0].cpu_s / max(1, result.measured.completed) * 1e6)
@@ -177,7 +177,7 @@ PEERS = {
 COUNTS = {"wrk": r"(\d+) requests in", "ab": r"Complete requests:\s+(\d+)"}
 
 
-def peer(name: str, url: str, c: int, seconds: float, folder: Path) -> Run:
+def run_peer(name: str, url: str, c: int, seconds: float, folder: Path) -> Run:
     """Run one of the other programs; its CPU is the kernel's account of the child."""
     command, pattern = PEERS[name]
     seconds = max(1.0, round(seconds))
@@ -198,7 +198,7 @@ def peer(name: str, url: str, c: int, seconds: float, folder: Path) -> Run:
     return Run(rate, (used.ru_utime + used.ru_stime) / max(1.0, requests) * 1e6)
 
 
-def available() -> list[str]:
+def list_peers() -> list[str]:
     return [name for name in PEERS if shutil.which(name)]
 
 
@@ -211,7 +211,7 @@ def median_ratio(pairs: Sequence[tuple[float, float]]) -> float:
     return statistics.median(a / b for a, b in pairs)
 
 
-def verdict(value: float, goal: float, at_least: bool) -> str:
+def judge(value: float, goal: float, at_least: bool) -> str:
     good = value >= goal if at_least else value <= goal
     return f"{'>=' if at_least else '<='} {goal:g}: {'met' if good else 'MISSED'}"
 
@@ -220,14 +220,14 @@ def ratios(args: argparse.Namespace, folder: Path) -> Rows:
     """Compare raw with wrk: requests/s and CPU per request."""
     head = ("raw req/s", "wrk req/s", "raw / wrk", "CPU us raw, wrk", "CPU ratio")
     yield ("server", "body", "c", *head)
-    for server, (launch, cells) in servers(folder).items():
+    for server, (launch, cells) in get_servers(folder).items():
         with launch() as base:
             for c, size in cells:
                 url, body = (base, b"ok") if size is None else (f"{base}{size}", None)
                 pairs = []
                 for _ in range(args.rounds):
-                    wrk = peer("wrk", url, c, args.seconds, folder)
-                    pairs.append((ours("raw", url, c, args.seconds, body), wrk))
+                    wrk = run_peer("wrk", url, c, args.seconds, folder)
+                    pairs.append((run_ours("raw", url, c, args.seconds, body), wrk))
                 rate = median_ratio([(a.rate, b.rate) for a, b in pairs])
                 cpu = median_ratio([(a.cpu_us, b.cpu_us) for a, b in pairs])
                 goal = 0.85 if base.startswith("https:") else 0.95
@@ -235,7 +235,7 @@ def ratios(args: argparse.Namespace, folder: Path) -> Rows:
                 yield (
                     *(server, "ok" if size is None else f"{size // MB} MB", str(c)),
                     *(f"{statistics.median(run.rate for run in side):,.0f}" for side in sides),
-                    f"{rate:.2f} ({verdict(rate, goal, True)})",
+                    f"{rate:.2f} ({judge(rate, goal, True)})",
                     ", ".join(f"{statistics.median(run.cpu_us for run in of):.1f}" for of in sides),
                     f"{cpu:.2f}",
                 )
@@ -244,12 +244,12 @@ def ratios(args: argparse.Namespace, folder: Path) -> Rows:
 def peers(args: argparse.Namespace, folder: Path) -> Rows:
     """Compare every client that is here, c=100, on the small C server with Content-Length."""
     clients: dict[str, Callable[[str], Run]] = {
-        name: lambda url, name=name: peer(name, url, 100, args.seconds, folder)  # type: ignore[misc]
-        for name in available()
+        name: lambda url, name=name: run_peer(name, url, 100, args.seconds, folder)  # type: ignore[misc]
+        for name in list_peers()
     }
     for client in ("raw", "aiohttp"):
-        clients[client] = lambda url, client=client: ours(client, url, 100, args.seconds)  # type: ignore[misc]
-    with tiny(folder, "length") as url:
+        clients[client] = lambda url, client=client: run_ours(client, url, 100, args.seconds)  # type: ignore[misc]
+    with serve_tiny(folder, "length") as url:
         rounds = [{k: call(url) for k, call in clients.items()} for _ in range(args.rounds)]
     yield ("client", "req/s", "of raw", "CPU us a request", "of raw")
     for name in clients:
@@ -264,7 +264,7 @@ def peers(args: argparse.Namespace, folder: Path) -> Rows:
 def lag(args: argparse.Namespace, folder: Path) -> Rows:
     """Measure the send lag of an open loop at 10,000 requests/s, constant."""
     yield ("timer", "send lag p50 us", "p99 us", "goal")
-    with tiny(folder, "length") as url:
+    with serve_tiny(folder, "length") as url:
         for name, spin, goal in (("timerfd", False, 60.0), ("spin", True, 3.0)):
             found = []
             for _ in range(args.rounds):
@@ -273,11 +273,11 @@ def lag(args: argparse.Namespace, folder: Path) -> Rows:
                 )
                 found.append(result.send_lag.percentiles((0.5, 0.99)))
             p50, p99 = (statistics.median(f[k] or 0 for f in found) / 1e3 for k in (0, 1))
-            yield (name, f"{p50:.1f}", f"{p99:.1f}", verdict(p99, goal, False))
+            yield (name, f"{p50:.1f}", f"{p99:.1f}", judge(p99, goal, False))
 
 
 @contextmanager
-def noop(variant: str, folder: Path) -> Iterator[str]:
+def serve_noop(variant: str, folder: Path) -> Iterator[str]:
     """Run `serve-bench noop --blocking` with 8 replicas until the block ends; yield its URL."""
     words = ("--port", "0", "--variant", variant, "--out", f"noop-{variant}")
     process = start("noop", "--blocking", *words, cwd=folder)
@@ -295,17 +295,17 @@ def serve(args: argparse.Namespace, folder: Path) -> Rows:
     pin(*ALL_CORES)
     yield ("variant", "raw req/s", "wrk req/s", "raw / wrk by round", "median")
     for variant, goal in (("default", 0.9), ("optimized", 1.05)):
-        with noop(variant, folder) as url:
+        with serve_noop(variant, folder) as url:
             pairs = []
             for _ in range(args.rounds):
-                wrk = peer("wrk", url, 100, args.serve_seconds, folder)
-                pairs.append((ours("raw", url, 100, args.serve_seconds).rate, wrk.rate))
+                wrk = run_peer("wrk", url, 100, args.serve_seconds, folder)
+                pairs.append((run_ours("raw", url, 100, args.serve_seconds).rate, wrk.rate))
         ratio = median_ratio(pairs)
         yield (
             variant,
             *(f"{statistics.median(rates):,.0f}" for rates in zip(*pairs, strict=True)),
             ", ".join(f"{a / b:.2f}" for a, b in pairs),
-            f"{ratio:.2f} ({verdict(ratio, goal, True)})",
+            f"{ratio:.2f} ({judge(ratio, goal, True)})",
         )
     pin(CLIENT_CORE)
 
@@ -318,7 +318,7 @@ FIGURES: dict[str, Callable[[argparse.Namespace, Path], Rows]] = {
 }
 
 
-def version_of(program: str) -> str:
+def read_version(program: str) -> str:
     """Return the version that wrk or ab prints; empty if it prints none."""
     flag = "-v" if program == "wrk" else "-V"
     ran = subprocess.run([program, flag], capture_output=True, text=True, timeout=10)
@@ -326,9 +326,9 @@ def version_of(program: str) -> str:
     return match[1] if match else ""
 
 
-def host_line() -> str:
+def describe_host() -> str:
     host = fingerprint()
-    programs = [f"{name} {version_of(name)}" for name in ("wrk", "ab") if shutil.which(name)]
+    programs = [f"{name} {read_version(name)}" for name in ("wrk", "ab") if shutil.which(name)]
     libraries = [f"{name} {metadata.version(name)}" for name in ("httptools", "aiohttp")]
     about = (now_iso()[:10], f"{len(ALL_CORES)} cores", host.cpu, host.kernel)
     words = (*about, f"Python {host.python}", *libraries, *programs)
@@ -347,10 +347,10 @@ def main() -> None:
     unknown = sorted(set(wanted) - set(FIGURES))
     if unknown:
         parser.error(f"--only: {', '.join(unknown)} unknown; allowed: {', '.join(FIGURES)}")
-    if "wrk" not in available():
+    if "wrk" not in list_peers():
         parser.error("wrk is not on PATH")
     pin(CLIENT_CORE)
-    print(host_line(), flush=True)
+    print(describe_host(), flush=True)
     with tempfile.TemporaryDirectory() as name:
         for figure in wanted:
             print(f"{figure}: {(FIGURES[figure].__doc__ or figure).splitlines()[0]}", flush=True)

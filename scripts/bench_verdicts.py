@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.bench_load import ALL_CORES, CLIENT_CORE, pin, tiny
+from scripts.bench_load import ALL_CORES, CLIENT_CORE, pin, serve_tiny
 from scripts.planted_cases import SETS, Case, Field, Wait, client_trial, verdict_on
 from serve_bench.analysis.verdict import INSIDE
 from serve_bench.analysis.verdict.candidates import Cause
@@ -51,77 +51,77 @@ class Run:
 
 def main() -> None:
     """Drive and judge the cases, and print the matrix."""
-    asked = arguments()
-    cases = {case.name: case for case in SETS[asked.set]}
-    said: dict[tuple[str, str], Counter[Cause]] = {}
+    args = parse_arguments()
+    cases = {case.name: case for case in SETS[args.set]}
+    verdicts: dict[tuple[str, str], Counter[Cause]] = {}
     signs: Counter[str] = Counter()
-    for run in drive(asked, cases):
+    for run in drive(args, cases):
         sign, cause = judge(run, cases[run.case])
-        said.setdefault((run.variant, run.case), Counter())[cause] += 1
+        verdicts.setdefault((run.variant, run.case), Counter())[cause] += 1
         signs[sign] += 1
-    print(f"\nset {asked.set}, {os.cpu_count()} cores; * a right one, x a wrong one\n")
-    print(matrix(said, cases))
+    print(f"\nset {args.set}, {os.cpu_count()} cores; * a right one, x a wrong one\n")
+    print(render_matrix(verdicts, cases))
     print(", ".join(f"{signs[word]} {word}" for word in WORDS.values()))
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     """Parse the command line; what is not known ends it with exit code 2."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--set", choices=SETS, default="tune")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--variant", default="default,optimized,none")
     parser.add_argument("--only", default="", help="names of cases, with commas")
-    asked = parser.parse_args()
-    asked.variants = asked.variant.split(",")
-    asked.names = [name for name in asked.only.split(",") if name]
-    known = {case.name for case in SETS[asked.set]}
+    args = parser.parse_args()
+    args.variants = args.variant.split(",")
+    args.names = [name for name in args.only.split(",") if name]
+    known = {case.name for case in SETS[args.set]}
     for flag, names, allowed in (
-        ("--variant", asked.variants, {*BUILT_IN_VARIANTS, NO_SERVE}),
-        ("--only", asked.names, known),
+        ("--variant", args.variants, {*BUILT_IN_VARIANTS, NO_SERVE}),
+        ("--only", args.names, known),
     ):
         if wrong := sorted(set(names) - allowed):
             parser.error(
                 f"{flag}: {wrong[0]!r} is not known; allowed: {', '.join(sorted(allowed))}"
             )
-    if asked.runs < 1:
+    if args.runs < 1:
         parser.error("--runs: takes a number of 1 or more")
-    return asked
+    return args
 
 
-def drive(asked: argparse.Namespace, cases: dict[str, Case]) -> Iterator[Run]:
+def drive(args: argparse.Namespace, cases: dict[str, Case]) -> Iterator[Run]:
     """Launch each variant once, and yield every case in it, as often as asked, by rounds."""
-    for variant in asked.variants:
+    for variant in args.variants:
         chosen = [
             case
             for case in cases.values()
             if (variant in case.on or (variant == NO_SERVE and not case.on))
-            and case.name in (asked.names or cases)
+            and case.name in (args.names or cases)
         ]
         if not chosen:
             continue
         with run_mark() as run_id, tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             if variant == NO_SERVE:
-                yield from _clients(asked, chosen, run_id, folder)
+                yield from _drive_clients(args, chosen, run_id, folder)
                 continue
             spec = LaunchSpec(BUILT_IN_VARIANTS[variant], run_id, "1", folder / "ray.log")
             with Serving(spec) as serving:
                 serving.start()
                 field = Field(serving, run_id, variant, folder)
                 field.make_ready()
-                for number in range(1, asked.runs + 1):
+                for number in range(1, args.runs + 1):
                     for case in chosen:
                         trials = field.trials(case)
                         yield Run(case.name, variant, number, trials)
 
 
-def _clients(
-    asked: argparse.Namespace, chosen: list[Case], run_id: str, folder: Path
+def _drive_clients(
+    args: argparse.Namespace, chosen: list[Case], run_id: str, folder: Path
 ) -> Iterator[Run]:
     """Yield cases of a small server in C on one core, with the client on another."""
-    for number in range(1, asked.runs + 1):
+    for number in range(1, args.runs + 1):
         for case in chosen:
-            with tiny(folder, "length") as url:
+            with serve_tiny(folder, "length") as url:
                 pin(CLIENT_CORE)
                 trial = client_trial(case, url, run_id, folder)
                 pin(*ALL_CORES)
@@ -139,11 +139,11 @@ def judge(run: Run, case: Case) -> tuple[str, Cause]:
             sign = "~"
     rate = statistics.fmean(trial.metrics["throughput"].windows or (0.0,))
     print(f"{sign} {run.variant:9} {run.number} {run.case:20} {verdict.cause}: {verdict.text}")
-    print(f"      {rate:,.0f} requests/s; {', '.join(_used(trial))}", flush=True)
+    print(f"      {rate:,.0f} requests/s; {', '.join(_list_use(trial))}", flush=True)
     return WORDS[sign], verdict.cause
 
 
-def _used(trial: Trial) -> Iterator[str]:
+def _list_use(trial: Trial) -> Iterator[str]:
     """Yield the CPU of each process that had any, and its wait for one, in % of a core."""
     for process in trial.usage.processes:
         cpu, wait = process.cpu_percent or 0.0, process.run_queue_wait_percent
@@ -156,11 +156,11 @@ def _used(trial: Trial) -> Iterator[str]:
     yield f"client not idle {verdict.non_idle or 0 if verdict else 0:.2f}"
 
 
-def matrix(said: dict[tuple[str, str], Counter[Cause]], cases: dict[str, Case]) -> str:
+def render_matrix(verdicts: dict[tuple[str, str], Counter[Cause]], cases: dict[str, Case]) -> str:
     """Render as Markdown what was said (columns) of what was planted, by variant (rows)."""
-    causes = sorted({cause for counts in said.values() for cause in counts})
+    causes = sorted({cause for counts in verdicts.values() for cause in counts})
     lines = [f"| planted | variant | {' | '.join(causes)} |", f"|---|---|{'---|' * len(causes)}"]
-    for (variant, name), counts in said.items():
+    for (variant, name), counts in verdicts.items():
         shown = (
             f"{counts[cause]}{'*' if cause in cases[name].causes else ' x'}" * bool(counts[cause])
             for cause in causes

@@ -160,27 +160,27 @@ app = Front.bind(Planted.bind()) if PLANTED.get("hop") else Planted.bind()
 
 def main() -> None:
     """Measure what is missing of a part, or print the table."""
-    asked = flags()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    write_apps(asked.out)
-    if asked.part == "table":
-        print(*coverage_lines(asked.figures), sep="\n")
+    args = parse_flags()
+    args.out.mkdir(parents=True, exist_ok=True)
+    write_apps(args.out)
+    if args.part == "table":
+        print(*coverage_lines(args.figures), sep="\n")
         return
-    for case, launch in product(asked.case.split(","), range(1, asked.launches + 1)):
-        about = {"part": asked.part, "case": case, "variant": asked.variant, "launch": launch}
-        about |= {"with": asked.more} if asked.part == "coverage" else {}
-        if any(about.items() <= figure.items() for figure in figures(asked.figures)):
-            print(f"{asked.part} {case} {launch}: there already", flush=True)
+    for case, launch in product(args.case.split(","), range(1, args.launches + 1)):
+        about = {"part": args.part, "case": case, "variant": args.variant, "launch": launch}
+        about |= {"with": args.more} if args.part == "coverage" else {}
+        if any(about.items() <= figure.items() for figure in read_figures(args.figures)):
+            print(f"{args.part} {case} {launch}: there already", flush=True)
             continue
         about["host"] = structs.asdict(fingerprint())
-        if asked.part == "coverage":
-            keep(asked.figures, about | coverage(case, launch, asked))
+        if args.part == "coverage":
+            keep(args.figures, about | coverage(case, launch, args))
             continue
-        with sides_up(case, asked) as pair:
-            keep(asked.figures, about | truth(pair, 60 * asked.minutes, launch))
+        with launch_sides(case, args) as pair:
+            keep(args.figures, about | measure_truth(pair, 60 * args.minutes, launch))
 
 
-def flags() -> argparse.Namespace:
+def parse_flags() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -193,14 +193,14 @@ def flags() -> argparse.Namespace:
     parser.add_argument("--with", dest="more", default="", help="more flags of versus")
     parser.add_argument("--out", type=Path, default=Path("results/bench-versus"))
     parser.add_argument("--figures", type=Path, default=Path("scripts/figures/versus.jsonl"))
-    asked = parser.parse_args()
-    asked.case = asked.case or ",".join(CASES)
-    asked.launches = asked.launches or (4 if asked.part == "truth" else 1)
-    asked.minutes = asked.minutes or 2.0
-    for name in asked.case.split(","):
+    args = parser.parse_args()
+    args.case = args.case or ",".join(CASES)
+    args.launches = args.launches or (4 if args.part == "truth" else 1)
+    args.minutes = args.minutes or 2.0
+    for name in args.case.split(","):
         if name not in CASES:
             parser.error(f"--case: {name} is not allowed; it takes {', '.join(CASES)}")
-    return asked
+    return args
 
 
 def write_apps(out: Path) -> None:
@@ -214,14 +214,14 @@ def write_apps(out: Path) -> None:
         file.write_text(text)
 
 
-def words_of(case: str, asked: argparse.Namespace) -> tuple[str, str]:
+def name_sides(case: str, args: argparse.Namespace) -> tuple[str, str]:
     """Return the two sides as `versus` takes them, each named by its own file."""
     base = TIMER if case.startswith(TIMER) else "same"
-    files = [asked.out.resolve() / f"{name.replace('-', '_')}.py" for name in (base, case)]
-    return f"{asked.variant},{files[0]}:app", f"{asked.variant},{files[1]}:app"
+    files = [args.out.resolve() / f"{name.replace('-', '_')}.py" for name in (base, case)]
+    return f"{args.variant},{files[0]}:app", f"{args.variant},{files[1]}:app"
 
 
-def figures(file: Path) -> list[dict[str, Any]]:
+def read_figures(file: Path) -> list[dict[str, Any]]:
     """Return what was measured so far."""
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -249,16 +249,16 @@ class Pair:
 
 
 @contextmanager
-def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
+def launch_sides(case: str, args: argparse.Namespace) -> Iterator[Pair]:
     """Launch both sides anew, and warm them."""
-    a, b = words_of(case, asked)
+    a, b = name_sides(case, args)
     sides: dict[str, Any] = {"aa": True} if case == "same" else {"b": [b]}
     suite, _ = read_versus(VersusOptions(a=a, clients=(f"raw:{CONNECTIONS}",), **sides), Gate())
     run_id, cell = new_run(), suite.cells[0]
     try:
         ups: list[Up] = []
         for number, side in enumerate(suite.sides):
-            log = asked.out / f"log-{number}"
+            log = args.out / f"log-{number}"
             spec = LaunchSpec(side.launched, run_id, str(number), log, folders=side.app.folders)
             part = Part(str(number), side.launched, 1)
             ups.append(Up(side, part, Serving(spec)))
@@ -280,7 +280,7 @@ def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
         reap(run_id)
 
 
-def truth(pair: Pair, seconds: float, seed: int) -> dict[str, Any]:
+def measure_truth(pair: Pair, seconds: float, seed: int) -> dict[str, Any]:
     """Measure one launch: log ratios of throughput and CPU per request, by wrk in order ABBA."""
     cycles = max(LEAST, round(seconds / (4 * (WINDOW_S + PAUSE_S))))
     rates: list[float] = []
@@ -291,7 +291,7 @@ def truth(pair: Pair, seconds: float, seed: int) -> dict[str, Any]:
         for side in (first, 1 - first, 1 - first, first):
             time.sleep(PAUSE_S)
             before = pair.cpu_s(side)
-            requests, taken_s = wrk(pair.loads[side].request.url)
+            requests, taken_s = run_wrk(pair.loads[side].request.url)
             time.sleep(0.3)  # what was in flight costs CPU too, and is one request a connection
             seen[side].append((requests / taken_s, (pair.cpu_s(side) - before) / requests))
         (a, b) = ([statistics.fmean(of) for of in zip(*seen[side], strict=True)] for side in (0, 1))
@@ -300,7 +300,7 @@ def truth(pair: Pair, seconds: float, seed: int) -> dict[str, Any]:
     return {"rate": statistics.fmean(rates), "cpu": statistics.fmean(cpus), "cycles": cycles}
 
 
-def wrk(url: str) -> tuple[int, float]:
+def run_wrk(url: str) -> tuple[int, float]:
     """Return the requests that wrk completed on 100 connections, and in how many seconds."""
     line = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{WINDOW_S:g}s", "--timeout", "30s", url]
     text = subprocess.run(line, capture_output=True, text=True, check=True).stdout
@@ -310,41 +310,41 @@ def wrk(url: str) -> tuple[int, float]:
     return int(found[1]), float(found[2]) / (1000 if found[3] == "ms" else 1)
 
 
-def coverage(case: str, launch: int, asked: argparse.Namespace) -> dict[str, Any]:
+def coverage(case: str, launch: int, args: argparse.Namespace) -> dict[str, Any]:
     """Return what a run of versus says; one that was cut off is resumed."""
-    more = re.findall(r"[\w.]+", asked.more)
-    name = "-".join(["versus", asked.variant, case, str(launch), *more])
-    folder = asked.out / name
-    a, b = words_of(case, asked)
+    more = re.findall(r"[\w.]+", args.more)
+    name = "-".join(["versus", args.variant, case, str(launch), *more])
+    folder = args.out / name
+    a, b = name_sides(case, args)
     line = [sys.executable, "-m", "serve_bench", "versus"]
-    stored = stored_in(folder)
+    stored = read_stored(folder)
     if stored is not None and stored.complete:
-        return summary(stored)
+        return summarize(stored)
     sides = ["--a", a, "--aa"] if case == "same" else ["--a", a, "--b", b]
     # A record that names an app by its path is resumed once all is named again.
     seed = 100 * launch + list(CASES).index(case)
-    line += [*sides, "--seed", str(seed), *asked.more.split()]
+    line += [*sides, "--seed", str(seed), *args.more.split()]
     line += ["--out" if stored is None else "--resume", str(folder)]
     done = subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    stored = stored_in(folder)
+    stored = read_stored(folder)
     if stored is None or done.returncode not in (0, 1):
         sys.exit(f"{name}: exit code {done.returncode}\n{done.stderr[-2000:]}")
-    return summary(stored)
+    return summarize(stored)
 
 
-def summary(result: Result) -> dict[str, Any]:
+def summarize(result: Result) -> dict[str, Any]:
     """Return the intervals and verdicts of a run, and its rounds."""
     comparing = of_versus(result)
     by_metric = {}
     for metric in METRICS:
         judged = comparing.rows[0].line(metric).judged
-        at = judged.interval
-        interval = None if at is None else [at.ratio, at.low, at.high]
+        found = judged.interval
+        interval = None if found is None else [found.ratio, found.low, found.high]
         by_metric[metric] = {"interval": interval, "word": judged.word, "why": judged.why}
     return {"rounds": max((trial.round for trial in result.trials), default=0), **by_metric}
 
 
-def stored_in(folder: Path) -> Result | None:
+def read_stored(folder: Path) -> Result | None:
     """Return the run in a folder; None where there is none."""
     try:
         return read(folder)
@@ -362,7 +362,7 @@ def coverage_lines(file: Path) -> Iterator[str]:
     head = ("versus", "metric", "truth (95 %)", "versus (95 %)", "holds", "agrees")
     yield f"{head[0]:30}{head[1]:>11}  {head[2]:24}{head[3]:38}{head[4]:6}{head[5]}"
     held: dict[str, list[int]] = {}
-    kept = figures(file)
+    kept = read_figures(file)
     for run in (line for line in kept if line["part"] == "coverage"):
         place = ("truth", run["case"], run["variant"])
         sizes = [line for line in kept if (line["part"], line["case"], line["variant"]) == place]
@@ -374,18 +374,18 @@ def coverage_lines(file: Path) -> Iterator[str]:
                 size = Size(1.0, 1.0, 1.0)
             if size is not None and found["interval"] is not None:
                 ours = Size(*found["interval"])
-                known = "1" if size.low == size.high else words_for(size)
+                known = "1" if size.low == size.high else format_ratio(size)
                 inside = ours.low <= size.ratio <= ours.high
                 halves = (math.log(interval.high / interval.ratio) for interval in (size, ours))
                 near = abs(math.log(ours.ratio / size.ratio)) <= math.hypot(*halves)
                 holds, agrees = ("yes" if holding else "no" for holding in (inside, near))
                 count = held.setdefault(metric, [0, 0, 0])
                 count[:] = [n + more for n, more in zip(count, (inside, near, 1), strict=True)]
-            said = "no interval" if found["interval"] is None else words_for(found["interval"])
-            said = f"{said} {found['word']}"
-            yield f"{name:30}{metric:>11}  {known:24}{said:38}{holds:6}{agrees}"
-    for metric, (good, near_it, of) in sorted(held.items()):
-        yield f"{metric}: holds the truth in {good} of {of}, agrees with it in {near_it}"
+            text = "no interval" if found["interval"] is None else format_ratio(found["interval"])
+            text = f"{text} {found['word']}"
+            yield f"{name:30}{metric:>11}  {known:24}{text:38}{holds:6}{agrees}"
+    for metric, (good, near_it, total) in sorted(held.items()):
+        yield f"{metric}: holds the truth in {good} of {total}, agrees with it in {near_it}"
 
 
 class Size(NamedTuple):
@@ -396,7 +396,7 @@ class Size(NamedTuple):
     high: float
 
 
-def words_for(size: Any) -> str:
+def format_ratio(size: Any) -> str:
     """Format a ratio with its interval, of three numbers or with names."""
     ratio, low, high = size if isinstance(size, list | tuple) else (size.ratio, size.low, size.high)
     return f"{ratio:.3f} ({low:.3f} to {high:.3f})"

@@ -128,7 +128,7 @@ def report(*words: str) -> str:
     return out.getvalue() if code == 0 else json.dumps({"exit code": code})
 
 
-def numbers_of(file: Path) -> list[Number]:
+def read_numbers(file: Path) -> list[Number]:
     """Return the numbers of a stored run, sorted."""
     plain = {"NO_COLOR": "1", "TZ": "UTC", "TERM": "dumb", "LANG": "C.UTF-8", "COLUMNS": "1000"}
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, plain):
@@ -191,7 +191,7 @@ def compare_run(name: str) -> Difference:
     """Compare a run that is stored, or kept, or both."""
     stored, kept = list_runs().get(name), KEPT / f"{name}.txt"
     text = kept.read_text(encoding="utf-8") if kept.exists() else ""
-    return Difference(list(parse_numbers(text)), numbers_of(stored) if stored else [])
+    return Difference(list(parse_numbers(text)), read_numbers(stored) if stored else [])
 
 
 def main() -> None:

@@ -244,9 +244,9 @@ class Field:
         self._planted += 1
         hot = self.serving.spec.directory / f"hot-{self._planted}"
         if isinstance(case, Wait):
-            spec = wait_spec(case, hot, self.service or 0)
+            spec = make_wait_spec(case, hot, self.service or 0)
         else:
-            spec = spec_of(case, hot)
+            spec = make_spec(case, hot)
         answer = self.serving._ask("deploy", spec, 120)
         self.serving._note_vital()
         self.limits = limits_of(answer["proof"]["replicas"]) if spec["own"] else {}
@@ -259,9 +259,9 @@ class Field:
         with ExitStack() as stack:
             self.service = None
             if isinstance(case, Wait) and case.service_ms is not None:
-                self.service = stack.enter_context(answering(case.service_ms, self.run_id))
+                self.service = stack.enter_context(run_service(case.service_ms, self.run_id))
             self.plant(case)
-            stack.enter_context(hogging(case.hogs * (os.cpu_count() or 1), self.run_id))
+            stack.enter_context(run_hogs(case.hogs * (os.cpu_count() or 1), self.run_id))
             return [self._drive(replace(case, connections=count), timing) for count in loads]
 
     def _drive(self, case: Case, timing: Timing) -> Trial:
@@ -270,12 +270,12 @@ class Field:
         url = self.serving.url + ROUTE + ("/" if is_wait else "")
         request = Request(url, expect_status=(200,), expect_body=body)
         load = Load(request, connections=case.connections, rate=case.rate)
-        planned = planned_of(case, load, self.variant)
+        planned = plan_case(case, load, self.variant)
         drive, inside = partial(drive_load, mark=marks(self.run_id)), Inside(self.folder)
         about = self.serving, planned, load, timing, drive
         trial = measure_load(*about, launch="1", inside=inside).trial
         trial = replace(trial, slots=self.slots, limits=self.limits)
-        if worth_a_look(trial, front_of(case)):
+        if worth_a_look(trial, name_front(case)):
             waits = look_at_waits(self.serving, trial, load, drive_load, marks(self.run_id))
             trial = replace(trial, waits=waits)
         return trial
@@ -285,22 +285,22 @@ def client_trial(case: Case, url: str, run_id: str, folder: Path) -> Trial:
     """Load a server that is no Serve as a case says, as `serve-bench load` drives it."""
     request = Request(url, expect_status=(200,))
     load = Load(request, client=case.client, connections=case.connections, processes=1)
-    planned = planned_of(case, load, "url")
+    planned = plan_case(case, load, "url")
     drive, inside = partial(drive_load, mark=marks(run_id)), Inside(folder)
     return measure_load(Service("url", request), planned, load, TIMING, drive, inside=inside).trial
 
 
 def verdict_on(trials: list[Trial], case: Case | None = None) -> Verdict:
     """Return what a report says of the last of these trials; the others are of the same run."""
-    return limited_by(trials[-1], front_of(case), beside=trials)
+    return limited_by(trials[-1], name_front(case), beside=trials)
 
 
-def front_of(case: Case | None) -> str | None:
+def name_front(case: Case | None) -> str | None:
     """Return the ingress, which a report knows of an own app; None of ours."""
     return "Front" if isinstance(case, Wait) else None
 
 
-def planned_of(case: Case, load: Load, variant: str) -> PlannedTrial:
+def plan_case(case: Case, load: Load, variant: str) -> PlannedTrial:
     """Return the trial as a plan would name it."""
     row, cell = row_of(load), case.cell if case.on else {"url": load.request.url}
     return plan_trial(variant, 1, cell, row)
@@ -332,7 +332,7 @@ def app_spec(
     }
 
 
-def spec_of(case: Case, hot_file: Path) -> dict[str, Any]:
+def make_spec(case: Case, hot_file: Path) -> dict[str, Any]:
     """Return the spec of the app of planted.py, whose replicas say what they use."""
     settings = {"how": case.how, "ms": case.ms}
     batch = {"max_batch_size": case.batch_size, "batch_wait_timeout_s": case.batch_wait_s}
@@ -356,7 +356,7 @@ def spec_of(case: Case, hot_file: Path) -> dict[str, Any]:
     return spec
 
 
-def wait_spec(case: Wait, hot_file: Path, port: int) -> dict[str, Any]:
+def make_wait_spec(case: Wait, hot_file: Path, port: int) -> dict[str, Any]:
     """Return the spec of an app of planted_waits.py."""
     behind = ("Middle", "Last") if case.behind == "Calls" else ("Helper",) if case.behind else ()
     scaled = "autoscaling_config" in case.options
@@ -383,15 +383,15 @@ asyncio.run(main())
 
 
 @contextmanager
-def answering(ms: float, run_id: str) -> Iterator[int]:
+def run_service(ms: float, run_id: str) -> Iterator[int]:
     """Run a TCP service that answers each line after `ms`; yield its port."""
-    with script_running(SERVICE, run_id, str(ms)) as process:
+    with run_script(SERVICE, run_id, str(ms)) as process:
         assert process.stdout is not None
         yield int(process.stdout.readline())
 
 
 @contextmanager
-def script_running(script: str, run_id: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+def run_script(script: str, run_id: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """Run a process of Python in its own session until the block ends, as strangers do."""
     process = subprocess.Popen(
         [sys.executable, "-c", script, *words],
@@ -408,9 +408,9 @@ def script_running(script: str, run_id: str, *words: str) -> Iterator[subprocess
 
 
 @contextmanager
-def hogging(count: int, run_id: str) -> Iterator[None]:
+def run_hogs(count: int, run_id: str) -> Iterator[None]:
     """Run `count` processes that use all the CPU they get, until the block ends."""
     with ExitStack() as stack:
         for _ in range(count):
-            stack.enter_context(script_running(HOG, run_id))
+            stack.enter_context(run_script(HOG, run_id))
         yield

@@ -286,7 +286,7 @@ class InThreads:
     """The class behind `in_a_thread`."""
 
 
-def deployed(name: str, code: Any, **given: Any) -> Any:
+def make_deployment(name: str, code: Any, **given: Any) -> Any:
     """Make a deployment of 1,000 slots, unless `given` says otherwise."""
     made: Any = serve.deployment(code, name=name, logging_config=QUIET)
     return made.options(**{"max_ongoing_requests": 1000, **given})
@@ -296,12 +296,12 @@ def build(args: dict[str, str]) -> Any:
     """Build an app. Args: kind, ms, port, file, behind, and options of Front ("front") as JSON."""
     kind, options = args["kind"], json.loads(args["front"])
     if kind == "InThreads":
-        return deployed("Front", serve.ingress(api)(InThreads), **options).bind()
-    front = deployed("Front", KINDS[kind], **options)
+        return make_deployment("Front", serve.ingress(api)(InThreads), **options).bind()
+    front = make_deployment("Front", KINDS[kind], **options)
     if not args["behind"]:
         return front.bind(args)
     if args["behind"] == "Calls":
-        last = deployed("Last", Lock).bind(args)
-        return front.bind(args, deployed("Middle", Calls).bind(args, last))
+        last = make_deployment("Last", Lock).bind(args)
+        return front.bind(args, make_deployment("Middle", Calls).bind(args, last))
     slots = {"max_ongoing_requests": int(args["slots"])} if args.get("slots") else {}
-    return front.bind(args, deployed("Helper", KINDS[args["behind"]], **slots).bind(args))
+    return front.bind(args, make_deployment("Helper", KINDS[args["behind"]], **slots).bind(args))

@@ -112,7 +112,7 @@ def test_intervals_are_held_against_the_truth(tmp_path: Path) -> None:
     lines = [json.dumps(known | {"launch": at, "rate": 0.001 * at}) for at in (-1, 1)]
     for launch, rate in enumerate((581.0, 690.0), 1):
         run = {"part": "coverage", "case": "cpu-5", "variant": "default", "launch": launch}
-        summary = bench_versus.summary(versus_result({ROWS[2]: rates(580.0, rate)}))
+        summary = bench_versus.summarize(versus_result({ROWS[2]: rates(580.0, rate)}))
         lines.append(json.dumps(run | {"with": ""} | summary))
     file = tmp_path / "figures.jsonl"
     file.write_text("\n".join(lines))
