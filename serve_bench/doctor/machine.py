@@ -156,17 +156,17 @@ def check_memory(root: Path = ROOT) -> CheckFinding:
     limited = _read_cgroup_memory(root)
     if limited is not None and limited[1] < total:
         total, free, of_whom = limited[1], min(limited[0], free), " (limit of the cgroup)"
-    text = f"{_size(free)} free of {_size(total)}{of_whom}"
+    text = f"{_format(free)} free of {_format(total)}{of_whom}"
     kept_free = int(RAY_KEEPS_FREE * total)
     matrix = BASE_BYTES + MICRO_REPLICAS * REPLICA_BYTES + kept_free
     if free < BASE_BYTES + kept_free:
         hint = (
-            f"Ray and Serve take about {_size(BASE_BYTES)}, and Ray kills workers when less than "
-            f"{_size(kept_free)} is left: end other programs, or raise the container's limit"
+            f"Ray and Serve take about {_format(BASE_BYTES)}, and Ray kills workers when less than "
+            f"{_format(kept_free)} is left: end other programs, or raise the container's limit"
         )
         return CheckFinding("failure", text, hint)
     hint = (
-        f"{MICRO_REPLICAS} replicas need about {_size(matrix)} with all that Ray keeps free: use "
+        f"{MICRO_REPLICAS} replicas need about {_format(matrix)} with all that Ray keeps free: use "
         "fewer, end other programs, or raise the container's limit"
     )
     return judge(text, hint if free < matrix else "")
@@ -188,7 +188,7 @@ def _read_cgroup_memory(root: Path) -> tuple[int, int] | None:
     return min(rooms, default=None)
 
 
-def _size(count: int) -> str:
+def _format(count: int) -> str:
     """Write bytes as GiB, or MiB where that is little."""
     return f"{count / GIB:,.1f} GiB" if count >= GIB else f"{count / (1 << 20):,.0f} MiB"
 

@@ -100,7 +100,7 @@ def serve_target(
     from serve_bench.pytest_plugin.target import KeptCluster, ServeTarget
 
     log = tmp_path_factory.getbasetemp() / "serve-bench" / "cluster.log"
-    cluster = KeptCluster(variant_of(request.config), _folders(request), log)
+    cluster = KeptCluster(variant_of(request.config), _list_folders(request), log)
     try:
         yield ServeTarget(cluster)
     finally:
@@ -109,7 +109,7 @@ def serve_target(
             warnings.warn(pytest.PytestWarning(message), stacklevel=1)
 
 
-def _folders(request: pytest.FixtureRequest) -> tuple[Path, ...]:
+def _list_folders(request: pytest.FixtureRequest) -> tuple[Path, ...]:
     """List where apps are looked for, as `ServeTarget.deploy` says it."""
     config = request.config
     folders = [Path(os.getcwd()), config.rootpath]

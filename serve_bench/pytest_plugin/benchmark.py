@@ -102,8 +102,8 @@ class ServeBenchmark:
                 {"requests": requests, "rounds": rounds, "warmup_rounds": warmup_rounds},
                 {"timeout_s": timeout_s, "round_timeout_s": round_timeout_s},
             )
-            self._once(rounds, warmup_rounds)
-            objectives = _objectives(slo, requests * rounds)
+            self._check_once(rounds, warmup_rounds)
+            objectives = _read_slo(slo, requests * rounds)
             named = objectives.objectives if objectives is not None else ()
             errors_allowed |= any(goal.kind == "errors" and goal.given for goal in named)
             if not 0 < round_timeout_s < MOST_S:
@@ -135,7 +135,7 @@ class ServeBenchmark:
         self._lines = figures.lines()
         self._reports.append((self._node.nodeid, self._lines))
         if objectives is not None and self._benchmark.enabled:
-            trials = [_trial(http_load, result) for result in results]
+            trials = [_make_trial(http_load, result) for result in results]
             row = RowSlo("", judge(objectives, trials))
             self._benchmark.extra_info["slo"] = slo_facts(row)
             self._lines.append(f"slo: {objectives.text}: {row.word}: {row.worst.text}")
@@ -149,7 +149,7 @@ class ServeBenchmark:
         if self._lines:
             self._lines.append("not stored: the test failed")
 
-    def _once(self, rounds: int, warmup_rounds: int) -> None:
+    def _check_once(self, rounds: int, warmup_rounds: int) -> None:
         if self._called:
             raise BadInput(f"{WHERE}: only once in a test, as pytest-benchmark has it")
         if rounds < 1:
@@ -219,7 +219,7 @@ def _check_numbers(whole: Mapping[str, object], others: Mapping[str, object]) ->
         check_kind(f"{WHERE}: {name}", value, fits, takes)
 
 
-def _objectives(text: object, requests: int) -> Slo | None:
+def _read_slo(text: object, requests: int) -> Slo | None:
     """Read the SLO of the argument; raise BadInput where `requests` are too few for it."""
     if text is None:
         return None
@@ -234,7 +234,7 @@ def _objectives(text: object, requests: int) -> Slo | None:
     return slo
 
 
-def _trial(load: Load, result: LoadResult) -> Trial:
+def _make_trial(load: Load, result: LoadResult) -> Trial:
     """Return a round as a trial, for its SLO."""
     return trial_of(PlannedTrial("", 1, "", {}, row_of(load)), "", "", result, result.duration_s)
 
@@ -292,7 +292,7 @@ class RoundFigures(Served):
 
     def lines(self) -> list[str]:
         """Render a few lines for a terminal: what was measured, of what, and a warning."""
-        latency = f"p50 {_milliseconds(self.p50_ms)}, p99 {_milliseconds(self.p99_ms)}"
+        latency = f"p50 {_format_ms(self.p50_ms)}, p99 {_format_ms(self.p99_ms)}"
         rate, noun = self.requests_per_s, "round" if self.rounds == 1 else "rounds"
         lines = [
             f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}",
@@ -347,6 +347,6 @@ def compute_figures(
     )
 
 
-def _milliseconds(value: float | None) -> str:
+def _format_ms(value: float | None) -> str:
     sign = "> " if isinstance(value, LowerBound) else ""
     return "-" if value is None else f"{sign}{value:.3g} ms"

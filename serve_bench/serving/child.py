@@ -97,7 +97,7 @@ class Child:
             self._stdin.write(line)
             self._stdin.flush()
         except BrokenPipeError:
-            raise self._died(command) from None
+            raise self._explain_death(command) from None
         while True:
             left_s = began + timeout_s - time.monotonic()
             try:
@@ -111,7 +111,7 @@ class Child:
                 silent = f"{command} gave no answer in {timeout_s:.0f} s"
                 raise ChildError(f"{silent}: a busy host is slow (serve-bench doctor)") from None
             if answer is None:
-                raise self._died(command)
+                raise self._explain_death(command)
             if number is not None and answer.get("number") != number:
                 continue
             if answer["event"] == "refused":
@@ -143,7 +143,7 @@ class Child:
             draft.replace(self.log)
         draft.unlink(missing_ok=True)
 
-    def _died(self, command: str) -> ChildError:
+    def _explain_death(self, command: str) -> ChildError:
         try:
             code = self._process.wait(5)
         except subprocess.TimeoutExpired:

@@ -261,11 +261,11 @@ def check_interpreter(variant: VariantUsed, flag: str | None = None) -> None:
         return
     where = f"{flag or f'variants.{variant.name}: python'} {variant.python}"
     ask = "import importlib.metadata as m; print(m.version('ray'))"
-    if not _printed(variant.python, ask, where):
+    if not _run_code(variant.python, ask, where):
         raise BadInput(f"{where}: has no Ray installed")
 
 
-def _printed(python: str, code: str, where: str) -> str | None:
+def _run_code(python: str, code: str, where: str) -> str | None:
     """Return what an interpreter prints; None where the code raises. Raises BadInput."""
     argv = [python, "-c", NOT_FROM_HERE + code]
     try:
@@ -292,7 +292,7 @@ elif u.find_spec("opentelemetry") is None or u.find_spec("opentelemetry.sdk") is
 def check_tracing(variant: VariantUsed) -> None:
     """Raise BadInput unless a launch of a variant that passed `check_interpreter` can trace."""
     where = f"--trace: variant {variant.name}"
-    lacks = _printed(variant.python or sys.executable, _LACKS_TRACING, where)
+    lacks = _run_code(variant.python or sys.executable, _LACKS_TRACING, where)
     if lacks is None or lacks:
         raise BadInput(f"{where}: {lacks or 'it cannot be asked what it has'}")
 

@@ -53,7 +53,7 @@ def place_of(target: str, where: str) -> tuple[str, str]:
     if kind != "app":
         raise BadInput(f"{where}: {target!r} is not allowed; it takes {APP}")
     if not module.endswith(".py"):
-        return _here(where, target), f"{module}:{name}"
+        return _find_folder(where, target), f"{module}:{name}"
     file = Path(module)
     check_reachable(file, where)
     if not file.is_file():
@@ -66,7 +66,7 @@ def place_of(target: str, where: str) -> tuple[str, str]:
     return str(folder), f"{'.'.join(parts).removesuffix('.__init__')}:{name}"
 
 
-def _module_form(target: str, missing: str | None, folder: str) -> str:
+def _suggest_module(target: str, missing: str | None, folder: str) -> str:
     """Say how to name a file as a module, in the folder where what it imports would be found."""
     module, name = split_target(target)  # imported from `folder`
     if missing is None or not module.endswith(".py"):  # empty: the package of a relative import
@@ -81,7 +81,7 @@ def _module_form(target: str, missing: str | None, folder: str) -> str:
     return f"; name it as a module, {words}:{name}, in the folder {place}"
 
 
-def _here(where: str, target: str) -> str:
+def _find_folder(where: str, target: str) -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -140,7 +140,7 @@ class _Question:
                 "body": "--body: ",
                 "servicers": "" if servicers is None else f"{servicers.where}: ",
             }[answer["of"]]
-            advice = _module_form(self.target, answer["missing"], self.path[0])
+            advice = _suggest_module(self.target, answer["missing"], self.path[0])
             raise BadInput(f"{about_what}{answer['refused']}{advice}")
         return answer
 
@@ -164,10 +164,10 @@ def own_app(
     folder, import_path = place_of(target, where)
     config = {"name": name, **({"args": dict(arguments)} if arguments else {})}
     question = _Question(target, where, import_path, [folder, *folders], python, servicers)
-    return _described(question, config, asked or Asked())
+    return _describe(question, config, asked or Asked())
 
 
-def _described(question: _Question, config: Mapping[str, Any], asked: Asked | None) -> OwnApp:
+def _describe(question: _Question, config: Mapping[str, Any], asked: Asked | None) -> OwnApp:
     """Describe an app; without `asked` it is deployed beside the app that is loaded."""
     about = dict(config)
     target, import_path, servicers = question.target, question.import_path, question.servicers
@@ -228,9 +228,9 @@ def app_of_config(
             listed = replace(listed, config={**listed.config, "args": args})
         target, is_main = f"{config.file}: {listed.name}", listed.name == chosen
         place, named = f"{where}: {listed.import_path}", listed.import_path
-        path = [listed.folder(_here(where, target), lambda path: Path(path).exists(), where)]
+        path = [listed.folder(_find_folder(where, target), lambda path: Path(path).exists(), where)]
         question = _Question(target, place, named, path, python, servicers if is_main else None)
-        apps.append(_described(question, listed.config, asked if is_main else None))
+        apps.append(_describe(question, listed.config, asked if is_main else None))
     _check_names(apps, where)
     main = next(app for app in apps if app.name == chosen)
     beside = []

@@ -286,7 +286,7 @@ class Serving(ChildDriver):
         self.open_files = answer.get("open_files")
         self.gcs_address = answer["gcs_address"]
         self.joining = answer["environment"]
-        self._haproxy = self._haproxy_now()
+        self._haproxy = self._list_haproxy()
 
     def deploy(
         self,
@@ -298,7 +298,7 @@ class Serving(ChildDriver):
         spec = deploy_spec(app, cell)
         began = time.monotonic()
         timeout_s = float(spec["timeout_s"]) + LAUNCH_TIMEOUT_S
-        answer = self._ask("deploy", spec, timeout_s, report, self._deploy_watch())
+        answer = self._ask("deploy", spec, timeout_s, report, self._watch_deploy())
         self._note_vital()
         return Deployed(time.monotonic() - began, bool(answer["in_place"]), answer["proof"])
 
@@ -311,7 +311,7 @@ class Serving(ChildDriver):
         answer = self._ask("proof", body, LAUNCH_TIMEOUT_S)
         deadline = time.monotonic() + OWNER_TIMEOUT_S
         while True:  # until one look has all: HAProxy may hand its ports over to a new process
-            owner, processes = self._owner(), self.processes()
+            owner, processes = self._find_owner(), self.processes()
             ports = listening_ports({p.pid: p.role for p in processes})
             if self.port in {entry["port"] for entry in ports} or time.monotonic() > deadline:
                 break
@@ -335,7 +335,7 @@ class Serving(ChildDriver):
             raise self._failed(f"variant {name} is not engaged: {wrong[0]}", wrong[1:])
         return proof
 
-    def _owner(self) -> dict[str, Any] | None:
+    def _find_owner(self) -> dict[str, Any] | None:
         """Return who listens on the HTTP port; None if nobody is found in time."""
         # HAProxy hands it over to a new process at a deploy: for a moment nobody has it, or one
         # that is just about to end.
@@ -375,12 +375,12 @@ class Serving(ChildDriver):
 
     def counts(self) -> dict[int, ReplicaCounts]:
         """Return what the app's replicas, dead ones too, have counted so far, by pid."""
-        return _counts_in(self.spec.counts_folder)
+        return _read_counts(self.spec.counts_folder)
 
     def forward_ns(self) -> dict[int, ReplicaCounts]:
         """Return the ns in the model so far, in all (as `requests`) and by batch size, by pid."""
         folder = self.spec.counts_folder
-        return _counts_in(folder.with_name(folder.name + FORWARD_SUFFIX))
+        return _read_counts(folder.with_name(folder.name + FORWARD_SUFFIX))
 
     def marks(self) -> list[ProcessMarks]:
         return read_marks(self.spec.marks_folder)
@@ -395,7 +395,7 @@ class Serving(ChildDriver):
         A child of the same role is none of them: for a moment after a fork, a worker that starts
         has the raylet's title, and an HAProxy that starts that of its manager.
         """
-        self._haproxy = self._haproxy_now()
+        self._haproxy = self._list_haproxy()
         self._vital = {}
         roles = {
             process.pid: process.role for process in self.processes() if process.role in VITAL_ROLES
@@ -412,7 +412,7 @@ class Serving(ChildDriver):
             if role not in FATAL_ROLES:  # Serve replaces it, and it is reported once
                 del self._vital[pid]
         ended = [f"{role} {pid} ended" for pid, role in gone.items()]
-        if not ended and self._owner() is None:
+        if not ended and self._find_owner() is None:
             ended = [f"nobody listens on port {self.port} any more"]
         if ended:
             self._haproxy = []  # the next deploy waits until it is there again
@@ -430,18 +430,18 @@ class Serving(ChildDriver):
         """Return the processes that must live on and have ended, with their roles."""
         return {pid: role for pid, (role, since) in self._vital.items() if not lives(pid, since)}
 
-    def _haproxy_now(self) -> list[int]:
+    def _list_haproxy(self) -> list[int]:
         return [process.pid for process in self.processes() if process.role == "haproxy"]
 
-    def _deploy_watch(self) -> Callable[[], str | None]:
+    def _watch_deploy(self) -> Callable[[], str | None]:
         """Return a check that says, during a deploy, why it cannot end, or not soon."""
         # A reload starts the next HAProxy before the former ends, so there is always one. Serve
         # misses one that was ended only after 24 to 34 s (Ray 2.60); the child waits, and is ended.
-        last, missed = self._haproxy or self._haproxy_now(), 0
+        last, missed = self._haproxy or self._list_haproxy(), 0
 
         def broken() -> str | None:
             nonlocal last, missed
-            now = self._haproxy_now() if last else []
+            now = self._list_haproxy() if last else []
             missed = missed + 1 if last and not now else 0
             last = now or last
             if missed < TIMES_MISSED or self._child is None:
@@ -457,7 +457,7 @@ class Serving(ChildDriver):
         return self._end(self.spec.run_id, self.spec.name)
 
 
-def _counts_in(folder: Path) -> dict[int, ReplicaCounts]:
+def _read_counts(folder: Path) -> dict[int, ReplicaCounts]:
     return {int(file.name): counts_of(file.read_bytes()) for file in sorted(folder.glob("*"))}
 
 

@@ -142,7 +142,7 @@ def new_run() -> str:
         return run_id
 
 
-def _ours(process: psutil.Process) -> bool:
+def _is_ours(process: psutil.Process) -> bool:
     """Return whether a process is our own user's, and has no rights of another (setuid)."""
     try:
         uids = process.uids()
@@ -183,7 +183,7 @@ def find(run_id: str, launch: str | None = None, place: Path | None = None) -> l
     for process in psutil.process_iter(["pid", "status"]):
         if process.pid == os.getpid() or process.info["status"] == psutil.STATUS_ZOMBIE:
             continue
-        if not _ours(process):
+        if not _is_ours(process):
             continue
         if launch is None:
             marked = _mark_of(process, RUN_MARK) == run_id
@@ -227,7 +227,7 @@ def reap(
     left: list[psutil.Process] = []
     while quiet < 2 and time.monotonic() - began < deadline_s:
         known.update({process.pid: process for process in find(run_id, launch, place)})
-        left = [process for process in known.values() if _living(process)]
+        left = [process for process in known.values() if _is_living(process)]
         quiet = 0 if left else quiet + 1
         for process in left:
             with contextlib.suppress(PermissionError):  # stays in `left` and is reported
@@ -235,10 +235,10 @@ def reap(
                     killed.add(process.pid)
         if left:  # not psutil.wait_procs: it would take the exit codes of our own children
             time.sleep(_POLL_S)
-    left = [process for process in left if _living(process)]
+    left = [process for process in left if _is_living(process)]
     directory = (place or run_directory(run_id)) / (launch or "")
     _remove(directory)
-    leftovers = [f"process {_title(process)}" for process in left]
+    leftovers = [f"process {_name_process(process)}" for process in left]
     if directory.exists():
         leftovers.append(f"directory {directory}")
     return Reaped(len(killed), time.monotonic() - began, tuple(leftovers))
@@ -266,14 +266,14 @@ def _kill(process: psutil.Process) -> bool:
         os.close(fd)
 
 
-def _living(process: psutil.Process) -> bool:
+def _is_living(process: psutil.Process) -> bool:
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
 
-def _title(process: psutil.Process) -> str:
+def _name_process(process: psutil.Process) -> str:
     try:
         return f"{process.pid} {process.name()}"
     except psutil.Error:
@@ -284,7 +284,7 @@ def _remove(directory: Path) -> None:
     """Remove a directory of ours and its content, by descriptors."""
     for _ in range(3):  # a file made while the tree is removed makes rmtree fail once
         try:
-            fd = _opened(directory)  # its name may be another user's by now
+            fd = _open_ours(directory)  # its name may be another user's by now
         except OSError:
             return
         try:
@@ -299,7 +299,7 @@ def _remove(directory: Path) -> None:
             return
 
 
-def _opened(directory: Path) -> int:
+def _open_ours(directory: Path) -> int:
     """Return a descriptor of a directory that is our own user's. Raises OSError for any other."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     if os.fstat(fd).st_uid == os.getuid():
@@ -308,9 +308,9 @@ def _opened(directory: Path) -> int:
     raise PermissionError(f"{directory} is another user's")
 
 
-def _owner_in(directory: Path) -> str | None:
+def _read_owner(directory: Path) -> str | None:
     """Return the owner that a directory names, empty where it names none. Raises OSError."""
-    fd = _opened(directory)
+    fd = _open_ours(directory)
     try:
         file = os.open(OWNER_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=fd)
     except FileNotFoundError:
@@ -345,11 +345,11 @@ def known_runs() -> dict[str, KnownRun]:
         if name is None:
             continue
         with contextlib.suppress(OSError):  # its run ended just now, or is another user's
-            owner = _owner_in(directory)
+            owner = _read_owner(directory)
             if owner is not None:
                 runs[name.group(1)] = KnownRun(directory, owner)
     for process in psutil.process_iter():
-        if not _ours(process):
+        if not _is_ours(process):
             continue
         run_id, place, owner_mark = (
             _mark_of(process, name) for name in (RUN_MARK, DIRECTORY_MARK, OWNER_MARK)
@@ -361,7 +361,7 @@ def known_runs() -> dict[str, KnownRun]:
             continue
         owners = [owner_mark]
         with contextlib.suppress(OSError):  # the run has no directory any more
-            owners += filter(None, [_owner_in(Path(place))])
+            owners += filter(None, [_read_owner(Path(place))])
         for owner in owners:
             known = runs.get(run_id)
             if known is None or (owner_alive(owner) and not owner_alive(known.owner)):

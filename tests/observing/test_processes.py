@@ -99,7 +99,7 @@ def test_a_child_with_the_title_of_its_parent_is_not_missed() -> None:
         child = psutil.Process(int(sure(parent.stdout).readline()))
         found = [Process(pid, "raylet", "raylet") for pid in (parent.pid, child.pid)]
         launched: Any = SimpleNamespace(
-            processes=lambda: found, _haproxy_now=list, _owner=lambda: parent.pid, port=1
+            processes=lambda: found, _list_haproxy=list, _find_owner=lambda: parent.pid, port=1
         )
         launched._gone = lambda: Serving._gone(launched)
         Serving._note_vital(launched)

@@ -65,7 +65,7 @@ def fastapi(route: str) -> Any:
     return app
 
 
-async def of_ingress(spec: Mapping[str, Any]) -> Any:
+async def build_ingress(spec: Mapping[str, Any]) -> Any:
     """Return the ASGI app of the user's ingress, with an instance of its class behind routes."""
     from .own import build  # with Ray, which the other kinds do without
 
@@ -90,7 +90,7 @@ async def of_ingress(spec: Mapping[str, Any]) -> Any:
     return instance._asgi_app
 
 
-def below(app: Any, prefix: str) -> Any:
+def mount(app: Any, prefix: str) -> Any:
     """Return the app as if it were mounted at a prefix, as Serve mounts it."""
     root = prefix.rstrip("/")
     if not root:
@@ -109,11 +109,11 @@ async def serve(spec: Mapping[str, Any], say: Any) -> None:
     if kind == "fastapi":
         app = fastapi(str(spec["route"]))
     elif kind == "app":
-        app = await of_ingress(spec)
+        app = await build_ingress(spec)
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     config = uvicorn.Config(
-        below(app, spec.get("prefix", "/")),
+        mount(app, spec.get("prefix", "/")),
         timeout_keep_alive=KEEP_ALIVE_S,
         lifespan="auto" if kind == "app" else "off",
         access_log=False,

@@ -33,12 +33,12 @@ SHUTDOWN_TIMEOUT_S = 2.0
 NEXT_TO_NO_CPU = 0.001
 
 
-def _text(answer: Any) -> PlainTextResponse:
+def _make_response(answer: Any) -> PlainTextResponse:
     """Make a Response, which carries Content-Length; a bare string is answered chunked."""
     return PlainTextResponse(str(answer))
 
 
-def _deployed(cls: type, name: str, args: Mapping[str, Any]) -> Any:
+def _make_deployment(cls: type, name: str, args: Mapping[str, Any]) -> Any:
     return serve.deployment(
         cls,
         name=name,
@@ -63,7 +63,7 @@ class Echo:
     @serve.batch
     async def _batched(self, request: list[bool]) -> list[Any]:
         self._counts.add(len(request))
-        return [_text(ANSWER) if http else ANSWER for http in request]
+        return [_make_response(ANSWER) if http else ANSWER for http in request]
 
     async def __call__(self, request: Request | int) -> Any:
         """Answer HTTP with a Response, a handle with the text itself."""
@@ -87,7 +87,7 @@ class Hop:
     async def __call__(self, request: Request | int) -> Any:
         """Take a request that comes in: no hop yet."""
         answer = await self.hop(0)
-        return _text(answer) if isinstance(request, Request) else answer
+        return _make_response(answer) if isinstance(request, Request) else answer
 
     async def hop(self, depth: int) -> str:
         """Answer, or pass on, a request that has been passed on `depth` times."""
@@ -116,7 +116,7 @@ class Adder:
             answer = await self._following[0].remote(answer)
         elif self._following:
             answer = sum(await asyncio.gather(*(node.remote(answer) for node in self._following)))
-        return _text(answer) if isinstance(request, Request) else answer
+        return _make_response(answer) if isinstance(request, Request) else answer
 
 
 def single(args: Mapping[str, Any]) -> Any:
@@ -124,25 +124,25 @@ def single(args: Mapping[str, Any]) -> Any:
 
     Args of all builders: num_replicas, max_ongoing_requests.
     """
-    echo = _deployed(Echo, "Echo", args)
+    echo = _make_deployment(Echo, "Echo", args)
     return echo.bind(int(args["max_batch_size"]), float(args["batch_wait_timeout_s"]))
 
 
 def multi(args: Mapping[str, Any]) -> Any:
     """Build one of several applications. Args: apps (the names of all), hops, seed."""
-    hop = _deployed(Hop, "Hop", args)
+    hop = _make_deployment(Hop, "Hop", args)
     return hop.bind(list(args["apps"]), int(args["hops"]), int(args["seed"]))
 
 
 def ensemble(args: Mapping[str, Any]) -> Any:
     """Build nodes that add 0, 1, 2 ... to the input, and a combiner. Args: size."""
-    nodes = [_deployed(Adder, f"Node{n}", args).bind(n) for n in range(int(args["size"]))]
-    return _deployed(Adder, "Combiner", args).bind(0, *nodes)
+    nodes = [_make_deployment(Adder, f"Node{n}", args).bind(n) for n in range(int(args["size"]))]
+    return _make_deployment(Adder, "Combiner", args).bind(0, *nodes)
 
 
 def chain(args: Mapping[str, Any]) -> Any:
     """Build nodes in a row, each of which adds 1. Args: size."""
     following: tuple[Any, ...] = ()
     for n in reversed(range(int(args["size"]))):
-        following = (_deployed(Adder, f"Node{n}", args).bind(1, *following),)
+        following = (_make_deployment(Adder, f"Node{n}", args).bind(1, *following),)
     return following[0]

@@ -36,7 +36,7 @@ LINES = (
 )
 
 
-def with_marks(config: str, fd: int) -> str:
+def add_marks(config: str, fd: int) -> str:
     """Add lines for the traced requests to the configuration, written to a descriptor."""
     head, frontend, rest = config.partition(FRONTEND)
     bind, end, rest = rest.partition("\n")
@@ -57,7 +57,7 @@ def main(binary: str, log: str, args: Sequence[str]) -> None:
             fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.set_inheritable(fd, True)
             with open(f"{args[place]}.marks", "w", encoding="utf-8") as file:
-                file.write(with_marks(config, fd))
+                file.write(add_marks(config, fd))
             args[place] += ".marks"
         except OSError:  # HAProxy serves without marks
             pass

@@ -84,7 +84,7 @@ class ImportGuard:
             if here and port in _PORTS:
                 self._refuse(f"connects to port {port}, {_PORTS[port]}", _START)
         elif event in ("subprocess.Popen", "os.system"):
-            program = _program(args[1] if event == "subprocess.Popen" else args[0])
+            program = _name_program(args[1] if event == "subprocess.Popen" else args[0])
             if program in _PROGRAMS:
                 self._refuse(f"runs the program {program}", _START)
 
@@ -95,7 +95,7 @@ def _name_of(remote: Any) -> str:
     return str(remote._function.__name__ if is_task else remote.__ray_metadata__.class_name)
 
 
-def _program(command: Any) -> str:
+def _name_program(command: Any) -> str:
     """Return the name of the program that a command starts, be it for a shell."""
     words = [command] if isinstance(command, str | bytes) else list(command)
     text = os.fsdecode(words[2] if words[1:2] == ["-c"] and len(words) > 2 else words[0])

@@ -108,7 +108,7 @@ class Marker:
         """Put `marked` in a method's place for traced requests, with span, method, arguments."""
         method = getattr(owner, name)
 
-        @_put(owner, name)
+        @_replace_method(owner, name)
         def mark_traced(*args: Any, **options: Any) -> Any:
             span = self.span()
             if span is None:
@@ -150,7 +150,7 @@ def _processor(ring: Ring) -> Any:
     return SpanMarks()
 
 
-def _put(owner: type, name: str) -> Callable[[Any], None]:
+def _replace_method(owner: type, name: str) -> Callable[[Any], None]:
     """Return a decorator that puts a function in the place of a method."""
     method = getattr(owner, name)
     return lambda function: setattr(owner, name, functools.wraps(method)(function))
@@ -166,7 +166,7 @@ def _skip_others(marker: Marker) -> None:
 
     enter: Any = TraceContextManager.__enter__
 
-    @_put(TraceContextManager, "__enter__")
+    @_replace_method(TraceContextManager, "__enter__")
     def marked_enter(self: Any) -> Any:
         self.trace_context = self.trace_context or marker.within.get()
         if marker.span(self.trace_context) is None:
@@ -183,14 +183,14 @@ def _skip_others_in_replicas(marker: Marker) -> None:
 
     headers, within = Replica.get_asgi_tracing_context, Replica._tracing_context
 
-    @_put(Replica, "get_asgi_tracing_context")
+    @_replace_method(Replica, "get_asgi_tracing_context")
     def get_asgi_tracing_context(self: Any, pairs: Any) -> Any:
         for name, _ in pairs:
             if name == b"traceparent":
                 return headers(self, pairs)
         return None
 
-    @_put(Replica, "_tracing_context")
+    @_replace_method(Replica, "_tracing_context")
     def _tracing_context(self: Any, request: Any) -> Any:
         return within(self, request) if request.tracing_context else nullcontext()
 
@@ -251,12 +251,12 @@ def _mark_batches(marker: Marker) -> None:
 
     put, process = _BatchQueue.put, _BatchQueue._process_batch_inner
 
-    @_put(_BatchQueue, "put")
+    @_replace_method(_BatchQueue, "put")
     def marked_put(self: Any, request: Any) -> Any:
         request.put_ns, request.within = perf(), marker.within.get()
         return put(self, request)
 
-    @_put(_BatchQueue, "_process_batch_inner")
+    @_replace_method(_BatchQueue, "_process_batch_inner")
     async def marked_process(self: Any, func: Any, batch: Any) -> Any:
         begin = perf()
         for request in batch:
@@ -266,7 +266,7 @@ def _mark_batches(marker: Marker) -> None:
         return await process(self, func, batch)
 
 
-_AROUND: tuple[Callable[[Marker], None], ...] = (
+_PATCHES: tuple[Callable[[Marker], None], ...] = (
     _skip_others,
     _skip_others_in_replicas,
     _mark_sends,
@@ -287,7 +287,7 @@ def exporter() -> list[Any]:
     except OSError:  # the app runs without marks; the parent finds no file of this process
         return []
     marker = Marker(ring)
-    for put in _AROUND:
+    for patch in _PATCHES:
         with suppress(ImportError, AttributeError):  # this Ray lacks it: the hop is `between`
-            put(marker)
+            patch(marker)
     return [_processor(ring)]

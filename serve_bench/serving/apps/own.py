@@ -37,7 +37,7 @@ def find_member(import_path: str) -> tuple[str, Any]:
     """
     module_name, _, name = import_path.rpartition(":" if ":" in import_path else ".")
     module = importlib.import_module(module_name)
-    name = name or _only_application(module)
+    name = name or _find_only_application(module)
     member: Any = module
     for part in name.split("."):
         if not hasattr(member, part):
@@ -48,7 +48,7 @@ def find_member(import_path: str) -> tuple[str, Any]:
     return name, member
 
 
-def _only_application(module: ModuleType) -> str:
+def _find_only_application(module: ModuleType) -> str:
     """Return the name of the application that no other of the module is bound to. Raises NoApp."""
     found = {k: v for k, v in vars(module).items() if isinstance(v, serve.Application)}
     inner = {id(part) for app in found.values() for part in applications_in(arguments_of(app))}
@@ -77,7 +77,7 @@ def application_of(name: str, member: Any, args: dict[str, Any]) -> Any:
     It also raises what a builder raises.
     """
     if inspect.isfunction(member):
-        return _built(name, member, args)
+        return _call_builder(name, member, args)
     if args:
         raise NoApp(f"{name} is no builder, and takes no arguments ({', '.join(args)})")
     if isinstance(member, serve.Application):
@@ -98,7 +98,7 @@ def application_of(name: str, member: Any, args: dict[str, Any]) -> Any:
     raise NoApp(f"{name} ({type(member).__name__}) is not an application of Serve")
 
 
-def _built(name: str, builder: Any, args: dict[str, Any]) -> Any:
+def _call_builder(name: str, builder: Any, args: dict[str, Any]) -> Any:
     if inspect.signature(builder).parameters:
         api: Any = importlib.import_module("ray.serve._private.api")
         return api.call_user_app_builder_with_args_if_necessary(builder, args)

@@ -312,7 +312,7 @@ def _find_waits(
 
 
 def _list_subtasks(task: Any, frames: list[Frame]) -> Iterator[tuple[Any, int, bool]]:
-    """Yield tasks that a task waits for: each, the number of frames to its start, if awaited."""
+    """Yield (task, number of frames up to its start, if awaited) of what a task waits for."""
     future = getattr(task, "_fut_waiter", None)
     for awaited in getattr(future, "_children", [future]):
         if isinstance(awaited, asyncio.Task):

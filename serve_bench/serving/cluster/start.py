@@ -460,7 +460,7 @@ def _why_not_joined(address: str, error: Exception) -> str:
 
 
 def _end_serve(timeout_s: float) -> list[str]:
-    """Ask Serve to end, and wait; return it where it is late: it goes on ending by itself."""
+    """Ask Serve to end, and wait; return what has not ended yet, which goes on by itself."""
     import ray
 
     deadline = time.monotonic() + timeout_s
