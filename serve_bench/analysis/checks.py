@@ -241,8 +241,8 @@ def _failed(trial: Trial) -> Iterator[Warning]:
         times = []
         for name in kinds if len(kinds) > 1 else ():
             if ns := merged([trial], name).percentile(0.5):
-                of = name.partition(".")[2] or "completed"
-                times.append(f"{time_text(float(f'{ns:.2g}'))} ({of})")
+                kind = name.partition(".")[2] or "completed"
+                times.append(f"{time_text(float(f'{ns:.2g}'))} ({kind})")
         message += f"; median latency {', '.join(times)}" if times else ""
         hint = "excluded from rate and latency"
         if any(map(trial.counts.failed.get, GIVEN_UP)) and CENSORED in trial.metrics:
@@ -342,14 +342,14 @@ def is_unfair(trial: Trial) -> bool:
     return others is not None and (others.typical_percent or 0.0) > OTHERS_PERCENT
 
 
-def unfair_sentences(trials: Sequence[Trial], of: str = "") -> Iterator[str]:
+def unfair_sentences(trials: Sequence[Trial], subject: str = "") -> Iterator[str]:
     """Yield a sentence on what other programs used in trials that they made unfair, if any.
 
-    Reports say it before any figure. `of`: what was measured, where that is not plain."""
+    Reports say it before any figure. `subject`: what was measured, where that is not plain."""
     if unfair := [trial for trial in trials if is_unfair(trial)]:
         words = others_words([trial.usage for trial in unfair])
         where = f", in {len(unfair)} of {len(trials)} trials" if len(trials) > 1 else ""
-        yield f"Not a fair measurement{of and f' of {of}'}: {words}{where}."
+        yield f"Not a fair measurement{subject and f' of {subject}'}: {words}{where}."
 
 
 def _rest(trial: Trial) -> Iterator[Warning]:

@@ -34,8 +34,7 @@ what remains of it, a second at least."""
 MOST_LOST: Final = 10_000  # lost requests that a record keeps one by one
 
 COARSE_BITS: Final = 5
-"""So many slots (as a power of two) are one in the histograms of single seconds: 1.6 % off at most.
-"""
+"""Slots (as a power of two) that are one in histograms of single seconds: at most 1.6 % off."""
 
 NO_END: Final = frozenset({"cut", "unsent"})
 
@@ -234,7 +233,7 @@ class Bounds:
         """Return whether the SLO holds over the slices [begin, end); None: nothing was due."""
         span = slice(begin, end)
         sums = ((most, sum(part.of[span]), sum(part.bad[span])) for most, part in self.parts)
-        due = [(most, bad / of) for most, of, bad in sums if of]
+        due = [(most, bad / count) for most, count, bad in sums if count]
         return all(value <= most + 1e-12 for most, value in due) if due else None
 
     def held_from(self, begin_s: float, end_s: float) -> float | None:

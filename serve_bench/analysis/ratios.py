@@ -271,8 +271,8 @@ def judge(
     verdicts = []
     for n, claim in enumerate(family):
         if (interval := tested.get(n)) is not None:
-            of = p[n], *shares[n]
-            verdicts.append(_judged(claim, interval, threshold, fewest, of, len(tested)))
+            proof = p[n], *shares[n]
+            verdicts.append(_judged(claim, interval, threshold, fewest, proof, len(tested)))
             continue
         measured, holds = "not measured in two launches of both sides", max(threshold, claim.floor)
         if (few := claim.interval) is not None:

@@ -292,7 +292,7 @@ def _line(
         completed=sum(trial.counts.completed for trial in trials),
         errors=failed.total(),
         failed=dict(sorted((+failed).items(), key=lambda item: (-item[1], item[0]))),
-        spreads={name: spread(of, name not in OF_RESPONSES or steady) for name, of in kinds},
+        spreads={name: spread(seen, name not in OF_RESPONSES or steady) for name, seen in kinds},
         distributions={
             name: distribution(histogram, given_up.get(name))
             for name, histogram in histograms.items()

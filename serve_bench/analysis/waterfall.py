@@ -340,7 +340,7 @@ LATENCY: Final = "latency"
 def _shift(name: str, sides: Sequence[Sequence[Mapping[str, HopTimes]]], pairs: bool) -> HopShift:
     a, b = ([float(hops.get(name, HopTimes()).mean) for hops in side] for side in sides)
     known = (any(name in hops for hops in side) for side in sides)
-    of_a, of_b = (mean(of) if has else None for of, has in zip((a, b), known, strict=True))
+    of_a, of_b = (mean(times) if has else None for times, has in zip((a, b), known, strict=True))
     if min(len(a), len(b)) < FEWEST:
         return HopShift(name, of_a, of_b)
     if pairs:

@@ -296,7 +296,7 @@ def _draw_dots(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
 def _draw_bars(chart: Chart, series: Sequence[SeriesLook]) -> Drawing:
     """Draw bars made of parts, which the ground separates without colour; behind each its sum."""
     begun = {str(point.x): 0.0 for point in chart.points}
-    sums = {name: sum(of.value for of in chart.points if of.x == name) for name in begun}
+    sums = {name: sum(point.value for point in chart.points if point.x == name) for name in begun}
     axis, rows = AxisScale(0.0, 1.16 * max(sums.values()) or 1.0), Rows([*sums], 1)
     parts = [*_draw_axis(axis, chart.unit, rows.height), *rows.draw_names()]
 

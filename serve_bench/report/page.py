@@ -146,9 +146,9 @@ def _order(document: Document) -> list[Section]:
     main = next((part for part in made if any(isinstance(of, Chart) for of in part.blocks)), None)
     first: list[Section] = []
     if main is not None:
-        charts = tuple(of for of in main.blocks if isinstance(of, Chart))[:BESIDE]
+        charts = tuple(block for block in main.blocks if isinstance(block, Chart))[:BESIDE]
         first = [replace(main, blocks=charts)]
-        rest = tuple(of for of in main.blocks if of not in charts)
+        rest = tuple(block for block in main.blocks if block not in charts)
         name, title = f"{main.name}-more", f"{main.title}, continued"
         made[made.index(main)] = Section(name, title, rest, main.detail)
 

@@ -130,7 +130,9 @@ class TableRow:
         for doubt in self.doubts:
             if doubt.code and doubt.about:
                 parts[doubt.code][doubt.about] = None
-        return tuple(f"{code} ({', '.join(of)})" if of else code for code, of in parts.items())
+        return tuple(
+            f"{code} ({', '.join(seen)})" if seen else code for code, seen in parts.items()
+        )
 
 
 @dataclass(frozen=True)

@@ -96,9 +96,9 @@ def read_rows(rows: Iterable[ViewRow]) -> list[TracedRow]:
     """Return the rows that were traced."""
     falls = [(row, [trial.waterfall for trial in row.trials]) for row in rows]
     return [
-        read_traced(row.name, of, row.dims["variant"])
-        for row, of in falls
-        if any(fall != WaterfallFacts() for fall in of)
+        read_traced(row.name, traced, row.dims["variant"])
+        for row, traced in falls
+        if any(fall != WaterfallFacts() for fall in traced)
     ]
 
 

@@ -53,8 +53,7 @@ SIDE_S: Final = 20.0
 SLOPE: Final = 20.0
 """The slope that is likely before anything is known: of p99 in M/M/1 it is use x ln(100) / (1 -
 use), 5 to 40 at 50 to 90 % use. A steep guess moves the place in small steps, a gentle one throws
-it past the boundary: launches of M/M/1 scatter by 2.4 % with 20, 3.0 % with 15, 3.4 % with 10.
-"""
+it past the boundary: launches of M/M/1 scatter by 2.4 % with 20, 3 % with 15, 3.4 % with 10."""
 
 SLOPE_SD: Final = 1.0
 """Standard deviation of ln(slope) before anything is known: a factor of e either way."""
@@ -133,7 +132,7 @@ def measure_correlation_s(probes: Sequence[Probe], bound: Bound) -> float:
     power = sum(value * value for numbers in series for value in numbers)
     total = 0.5
     for lag in range(1, longest + 1):
-        pairs = (pair for of in series for pair in zip(of, of[lag:], strict=False))
+        pairs = (pair for values in series for pair in zip(values, values[lag:], strict=False))
         correlation = sum(a * b for a, b in pairs) / power if power else 0.0
         if correlation < 0.1:
             break
@@ -152,14 +151,14 @@ def cut_blocks(
     for probe in probes:
         slices = probe.slices[bound.name]
         first = min(math.ceil(settle_s / probe.slice_s), len(slices.of) // 4)
-        of, bad = slices.of[first:], slices.bad[first:]
-        seconds = len(of) * probe.slice_s
+        total, bad = slices.of[first:], slices.bad[first:]
+        seconds = len(total) * probe.slice_s
         if seconds < 0.7 * BLOCK_S:
             continue
         number = max(1, int(seconds / (0.85 * block_s)))
-        ends = [round(len(of) * part / number) for part in range(number + 1)]
+        ends = [round(len(total) * part / number) for part in range(number + 1)]
         for start, end in itertools.pairwise(ends):
-            expected, beyond = bound.most * math.fsum(of[start:end]), math.fsum(bad[start:end])
+            expected, beyond = bound.most * math.fsum(total[start:end]), math.fsum(bad[start:end])
             began_s, length_s = (n * probe.slice_s for n in (first + start, end - start))
             about = expected, beyond, probe.began_s + began_s, length_s
             blocks.append(Block(math.log(probe.rate), *about))
@@ -202,7 +201,7 @@ def fit_boundary(probes: Sequence[Probe], bound: Bound, place: float) -> Boundar
     """Estimate where `bound` is just met, near `place` (ln(rate)), from sound probes.
 
     None where no probe is near, or nothing was bad."""
-    sliced = [probe for probe in probes if (of := probe.slices.get(bound.name)) and of.of]
+    sliced = [probe for probe in probes if (counts := probe.slices.get(bound.name)) and counts.of]
     close = [probe for probe in sliced if abs(math.log(probe.rate) - place) <= FARTHEST]
     if not close or not bound.most:
         return None

@@ -89,7 +89,7 @@ def select_grown(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe
     Without misses with fewer replicas than Serve had later: there was room to grow."""
     kept = [probe for probe in probes if probe.steady]
     replicas = [probe.replicas or 0 for probe in kept]
-    most = [of >= max(replicas[place:]) for place, of in enumerate(replicas)]
+    most = [count >= max(replicas[place:]) for place, count in enumerate(replicas)]
     pairs = zip(kept, most, strict=True)
     return [probe for probe, grown in pairs if grown or _alone(probe, bounds) <= 1]
 
@@ -103,8 +103,8 @@ def find_ceiling(probes: Sequence[Probe]) -> float | None:
 def sum_counts(probes: Iterable[Probe], bound: Bound) -> tuple[float, float]:
     """Return what the bound allows in the requests of probes, and what there was."""
     slices = [part for probe in probes if (part := probe.slices.get(bound.name))]
-    of, bad = chain(*(part.of for part in slices)), chain(*(part.bad for part in slices))
-    return bound.most * math.fsum(of), math.fsum(bad)
+    total, bad = chain(*(part.of for part in slices)), chain(*(part.bad for part in slices))
+    return bound.most * math.fsum(total), math.fsum(bad)
 
 
 def _ratio(bound: Bound, expected: float, bad: float) -> float:

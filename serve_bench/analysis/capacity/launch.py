@@ -88,10 +88,10 @@ def slices_of(requests: Requests, slo: Slo, seconds: float, slice_s: float) -> P
         number = min(count - 1, max(0, int(start_ns / (slice_s * 1e9))))
         until_ns = whole_ns - start_ns if latency_ns is None else latency_ns
         for objective in slo.objectives:
-            of, bad = _counts(objective, until_ns, error, stream, limits)
-            bounds[objective.name][0][number] += of
+            due, bad = _counts(objective, until_ns, error, stream, limits)
+            bounds[objective.name][0][number] += due
             bounds[objective.name][1][number] += bad
-    counts = {name: SliceCounts(tuple(of), tuple(bad)) for name, (of, bad) in bounds.items()}
+    counts = {name: SliceCounts(tuple(due), tuple(bad)) for name, (due, bad) in bounds.items()}
     return ProbeSlices(slice_s=slice_s, bounds=counts)
 
 
@@ -197,7 +197,7 @@ def _sound(bound: Bound, counts: SliceCounts) -> bool:
     """Return whether counts can be those of requests: of each slice both, no more bad than all."""
     pairs = zip(counts.of, counts.bad, strict=False)
     alike = len(counts.of) == len(counts.bad) > 0
-    return alike and (bound.kind == "mean" or all(bad <= of for of, bad in pairs))
+    return alike and (bound.kind == "mean" or all(bad <= due for due, bad in pairs))
 
 
 def meets(probe: Probe, bounds: Sequence[Bound]) -> bool:

@@ -32,6 +32,7 @@ from serve_bench.analysis.comparing.model import (
 )
 from serve_bench.analysis.comparing.values import (
     MEASURES,
+    NAMES,
     OF_ALL,
     Doubt,
     Measure,
@@ -94,7 +95,7 @@ class Match:
         """Return the interval of B/A, of runs by against_runs; None below two launches per side."""
         (a, b), found = self.values(metric), None
         if self.base:
-            runs = [list(of.values()) for row in self.base if (of := row.values.get(metric))]
+            runs = [[*values.values()] for row in self.base if (values := row.values.get(metric))]
             found = ratios.against_runs(runs, list(b.values())) if runs and b else None
         elif min(len(a), len(b)) >= 2 and self.pairs:
             found = ratios.paired([math.log(b[round_] / a[round_]) for round_ in a], self.planned)
@@ -123,40 +124,40 @@ def judge_rows(
     judged: dict[tuple[int, str], ratios.Judged] = {}
     for gated in (True, False):
         family = {
-            (index, of.name): Hypothesis(
-                match.interval(of.name), of.better, floors.get(of.name, 0.0)
+            (index, measure.name): Hypothesis(
+                match.interval(measure.name), measure.better, floors.get(measure.name, 0.0)
             )
             for index, match in enumerate(matches)
-            for of in measures[index]
-            if (of.name in gate) is gated
+            for measure in measures[index]
+            if (measure.name in gate) is gated
         }
         judged |= zip(family, ratios.judge(list(family.values()), threshold, fewest), strict=True)
     rows = []
     for index, (match, known) in enumerate(zip(matches, doubts, strict=True)):
-        pairs = ((of, judged[index, of.name]) for of in measures[index])
-        lines = (_line(match, known, of, verdict, of.name in gate) for of, verdict in pairs)
+        pairs = ((measure, judged[index, measure.name]) for measure in measures[index])
+        lines = (_line(match, known, *pair, pair[0].name in gate) for pair in pairs)
         rows.append(_row(match, known, tuple(lines)))
     return tuple(rows)
 
 
 def _odd(match: Match) -> Iterator[Doubt]:
     """Yield a doubt about each odd launch, by the first metric that shows it."""
-    shown = (find_odd_launches(of.name, *match.values(of.name), match.side) for of in MEASURES)
+    shown = (find_odd_launches(name, *match.values(name), match.side) for name in NAMES)
     found = [*chain.from_iterable(shown)]
     first = {(doubt.side, doubt.message.partition(":")[0]): doubt for doubt in reversed(found)}
     yield from first.values()
 
 
 def _line(
-    match: Match, doubts: Sequence[Doubt], of: Measure, judged: ratios.Judged, gated: bool
+    match: Match, doubts: Sequence[Doubt], measure: Measure, judged: ratios.Judged, gated: bool
 ) -> Compared:
-    a, b = match.values(of.name)
+    a, b = match.values(measure.name)
     if judged.interval is None:
         judged = replace(judged, why=_missing(match, a, b))
         if not a and not b:
             judged = replace(judged, rounds_needed=None)
-    judged = weigh_doubts(judged, of.name, {"A": match.a, match.side: match.b}, doubts)
-    return Compared(of.name, of.unit, of.better, a, b, judged, gated)
+    judged = weigh_doubts(judged, measure.name, {"A": match.a, match.side: match.b}, doubts)
+    return Compared(measure.name, measure.unit, measure.better, a, b, judged, gated)
 
 
 def _missing(match: Match, a: Mapping[int, float], b: Mapping[int, float]) -> str:

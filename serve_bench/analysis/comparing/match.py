@@ -286,10 +286,10 @@ def check_alike(
     """Return what forbids a comparison of these variants and rows, and what casts doubt on it."""
     versions = [[read_versions(a, mine), read_versions(b, other)] for mine, other in pairs]
     found = [
-        *(difference for of in versions for difference in unlike(a, b, of)),
+        *(difference for pair in versions for difference in unlike(a, b, pair)),
         *unlike_rows(*rows),
     ]
-    doubts = (doubt for of in versions for doubt in describe_doubts(a, b, of))
+    doubts = (doubt for pair in versions for doubt in describe_doubts(a, b, pair))
     return tuple(dict.fromkeys(map(str, found))), tuple(dict.fromkeys(doubts))
 
 
@@ -344,7 +344,8 @@ def read_software(launches: Iterable[Launch]) -> dict[str, str]:
         changes = f" ({counted(app.changes, 'uncommitted change')})" if app.changes else ""
         found += [("app commit", f"{app.commit[:7]}{changes}")] if app.commit else []
         found += [("app sources", app.sources[:8])] if app.sources else []
-        found += [(name, of) for name, _, of in (text.partition("==") for text in proof.packages)]
+        parts = (text.partition("==") for text in proof.packages)
+        found += [(name, version) for name, _, version in parts]
     return _join(found)
 
 

@@ -123,8 +123,8 @@ class Alone:
 
     def __str__(self) -> str:
         """`100 connections (raw) of bs1-ongoing1-rep1`."""
-        of = ", ".join(word for word in (self.variant, cell_slug(self.cell)) if word)
-        return f"{self.row} ({self.client}) of {of}"
+        place = ", ".join(word for word in (self.variant, cell_slug(self.cell)) if word)
+        return f"{self.row} ({self.client}) of {place}"
 
 
 @dataclass(frozen=True)
@@ -220,17 +220,17 @@ def describe_change(line: Compared, a: str = "") -> str:
         return f"{line.metric} {line.judged.why or 'not measured'}"
     kind, _, share = line.metric.rpartition("_")
     percentile = f" at {f'{kind.upper()} {share}'.strip()}"
-    of = {"throughput": "", "cpu": " CPU per request"}.get(line.metric, percentile)
+    what = {"throughput": "", "cpu": " CPU per request"}.get(line.metric, percentile)
     amount, word = _change(line, line.ratio)
-    text = f"{amount} {word}{of}"
+    text = f"{amount} {word}{what}"
     text += f" {'as' if 'times' in word else 'than'} {a}" if a else ""
     if interval is None:
-        return f"unchanged{of}" if amount == "0" else text
+        return f"unchanged{what}" if amount == "0" else text
     outward = sorted((interval.low, interval.high), reverse=interval.high <= 1)
     (near, first), (far, last) = (_change(line, end) for end in outward)
     if interval.low <= 1 <= interval.high and line.judged.word in OPEN:
         between = f"between {near} {first} and {far} {last}"
-        return f"{'unchanged' if near == far == '0' else between}{of}"
+        return f"{'unchanged' if near == far == '0' else between}{what}"
     span = f"{near} {first} to {far} {last}"
     if first == last == word:
         span = f"{near} to {far}{' %' if '%' in word else ''}"

@@ -75,7 +75,7 @@ class MeasuredRun:
 def read_run(where: str, result: Result) -> MeasuredRun:
     """Read the rows of all variants of a run; FormatError where a record cannot be read."""
     of_variants = ((name, rows_of(result, name)) for name in variants(result))
-    rows = {(name, place): row for name, of in of_variants for place, row in of.items()}
+    rows = {(name, place): row for name, found in of_variants for place, row in found.items()}
     return MeasuredRun(where, result, rows)
 
 
@@ -84,7 +84,7 @@ def compare_newest(
 ) -> Comparing:
     """Compare the newest run with the earlier ones, and list rows of one side alone."""
     seen = enumerate((group_by_key(run.result, run.warnings) for run in earlier), 1)
-    known = {f"{number}/{key}": doubts for number, of in seen for key, doubts in of.items()}
+    known = {f"{number}/{key}": doubts for number, found in seen for key, doubts in found.items()}
     known_newest = group_by_key(newest.result, newest.warnings)
     names = list(dict.fromkeys(variant for variant, _ in newest.rows))
     several = len(names) > 1

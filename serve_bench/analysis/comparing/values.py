@@ -124,8 +124,8 @@ def _row(planned: list[PlannedTrial | Trial], broken: Collection[str], ingress: 
         trials=tuple(sorted(trials, key=lambda trial: (trial.round, trial.row.run))),
         broken=tuple(sorted({trial.round for trial in measured if trial.key in broken})),
         values={
-            name: {round_: statistics.median(of[round_]) for round_ in sorted(of)}
-            for name, of in values.items()
+            name: {round_: statistics.median(rounds[round_]) for round_ in sorted(rounds)}
+            for name, rounds in values.items()
         },
         ingress=ingress,
     )
@@ -147,8 +147,8 @@ def read_values(trial: Trial) -> dict[str, float]:
             figures |= zip((f"{prefix}{name}" for name in SHARES), known, strict=True)
     read = {name: metric.windows for name, metric in trial.metrics.items() if name in SHARES}
     figures |= {name: statistics.fmean(windows) for name, windows in read.items() if windows}
-    sound = ((name, of) for name, of in figures.items() if not isinstance(of, LowerBound))
-    return {name: float(of) for name, of in sound if of is not None and 0 < of < math.inf}
+    sound = ((name, value) for name, value in figures.items() if not isinstance(value, LowerBound))
+    return {name: float(value) for name, value in sound if value and 0 < value < math.inf}
 
 
 def describe_errors(a: Result, b: Result) -> Iterator[str]:
@@ -251,9 +251,9 @@ def list_doubts(side: str, row: SideRow, known: Mapping[str, Sequence[Warning]])
         failed = sum(trial.counts.failed_total for trial in row.trials)
         why = f"({share_text(row.failed_share)}): {failures_of(row.trials)}"
         first["errors"] = replace(first["errors"], message=f"{failed:,} requests failed {why}")
-    of = len({trial.round for trial in row.trials})
+    measured = len({trial.round for trial in row.trials})
     return [
-        Doubt(side, code, warning.message, warning.hint, len(rounds[code]), of)
+        Doubt(side, code, warning.message, warning.hint, len(rounds[code]), measured)
         for code, warning in first.items()
     ]
 
@@ -300,7 +300,7 @@ def find_odd_launches(
     for n, log in logs.items():
         if abs(log - middle) > max(far, math.log(1 + ODD_SHARE)):
             sides = {"A": a, letter: b}
-            shares = {name: of[n] / statistics.median(of.values()) for name, of in sides.items()}
+            shares = {name: by[n] / statistics.median(by.values()) for name, by in sides.items()}
             side = max(shares, key=lambda letter: abs(math.log(shares[letter])))
             message = f"round {n}: {measure} {shares[side]:.3g} x the median of its launches"
             hint = "an odd launch moves the ratio little from 7 rounds on"
