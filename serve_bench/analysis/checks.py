@@ -55,8 +55,8 @@ THROTTLED: Final = 5.0
 """Percent of the periods of a CPU quota: a stop in fewer of them is in p99 at most."""
 
 OTHERS_PERCENT: Final = 15.0
-"""Other programs that use more of a core than this for most of a row are said to spoil it: with two
-busy processes of the server on two cores, one of them loses a tenth of its time to them."""
+"""Other programs that use more of a core than this for most of a row spoil it: with two busy
+processes of the server on two cores, one of them loses a tenth of its time to them."""
 
 LITTLE_ABOVE: Final = 0.05
 LITTLE_BELOW: Final = 0.10

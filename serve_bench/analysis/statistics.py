@@ -142,8 +142,8 @@ def summarize(result: Result) -> tuple[Line, ...]:
 
 
 SILENT: Final = 2.0
-"""No request succeeds any more if none does for this multiple of the longest time that one took:
-else those at hand may just not be ready."""
+"""No request succeeds any more if none does for this multiple of the longest time that a request
+took: else those in progress may just not be ready."""
 
 
 FEWEST_RESPONSES: Final = 10

@@ -1,8 +1,7 @@
 """Text that fits a terminal: running text in lines, and tables in columns, folded by rich.
 
-Rule: layout alone; texts come in as they are to be read. No figure is broken: a table of too many
-figures is wider than its terminal.
-"""
+Rule: only layout; texts come in as people read them. No figure is broken: a table of too many
+figures is wider than its terminal."""
 
 from __future__ import annotations
 

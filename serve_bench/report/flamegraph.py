@@ -49,7 +49,7 @@ def layer_rules() -> LayerRules:
 def flame_svg(stacks: Stacks, title: str, *, keep_idle: bool = False) -> str:
     """Draw the flamegraph of a profile by function, and below it the colours of layers.
 
-    What waited is left out unless all of it did, or it is to be kept."""
+    Waiting stacks are left out unless all of them wait, or `keep_idle`."""
     busy = stacks if keep_idle else without(stacks, IDLE, layer_rules()) or stacks
     parts = [element("rect", width="100%", height="100%", fill="#fff")]
     parts.append(write(title, WIDTH / 2, 15, font_size=13, text_anchor="middle"))

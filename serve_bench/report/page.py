@@ -50,7 +50,7 @@ TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
 # Files of a run in its page: its flamegraphs, and its records where they are not too large.
 
 MOST_RECORDS: Final = 2_000_000
-"""Bytes of records that a page holds: it is to be mailed, and attached to issues."""
+"""Bytes of records that a page holds: people mail it, and attach it to issues."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ MOST_DOUBTS: Final = 4
 """Lines of the doubts of the whole run without --verbose; the last says how many more there are."""
 
 SCREEN: Final = 40
-"""Lines below the headline after which it is out of sight, and is said again."""
+"""Lines below the headline after which it is out of sight, and is repeated."""
 
 
 def terminal(file: TextIO) -> tuple[int, bool]:

@@ -87,7 +87,7 @@ class RowRules:
 
 @dataclass(frozen=True)
 class Page:
-    """A run as it is to be shown."""
+    """A run as reports show it."""
 
     result: Result  # as it was recorded
     variants: tuple[str, ...]  # by name

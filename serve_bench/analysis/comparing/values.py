@@ -329,10 +329,10 @@ def weigh_doubts(
 
 
 def explain_worse(a: SideRow, b: SideRow, letter: str) -> str:
-    """Say why B is worse whatever its figures say; empty where they have the word.
+    """Say why B is worse whatever its figures say; empty where its figures decide.
 
     Too many of its requests failed and not of A's, or more than twice as many of them; or it could
-    not be measured in launches enough for a verdict, and A could. Launches that broke while it was
+    not be measured in enough launches for a verdict, and A could. Launches that broke while it was
     measured say nothing about it."""
     of_a, of_b = a.failed_share, b.failed_share
     if of_b > INVALID_SHARE and (of_a <= INVALID_SHARE or of_b > TWICE * of_a):

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from serve_bench.analysis.comparing.values import SideRow
 
 FEWEST: Final = 100
-"""Answers, or requests of the ingress: of fewer nothing is said."""
+"""Answers, or requests of the ingress, below which nothing is reported."""
 Amounts: TypeAlias = Mapping[tuple[str, str], float]
 """By kind, and the status or the deployment that it is of."""
 
