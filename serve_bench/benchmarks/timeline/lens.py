@@ -232,7 +232,8 @@ def count_all(row: ViewRow, name: str) -> int:
 
 def list_counts(row: ViewRow, family: str) -> str:
     """Render the members of a family of counts: `2 with another status, 1 never sent`."""
-    members = [name for name in row.values if name.startswith(f"{family}.")]
+    # A lost request near no event is counted under an empty name.
+    members = [name for name in row.values if name.startswith(f"{family}.") and name[-1] != "."]
     counts = ((count_all(row, name), name.partition(".")[2]) for name in members)
     return ", ".join(f"{count:,} {LOST.get(word, word)}" for count, word in counts)
 
