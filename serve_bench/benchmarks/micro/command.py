@@ -130,6 +130,7 @@ def noop(options: NoopOptions) -> int:
     check_port(options.host, options.port)
 
     def ready(serving: Serving, trials: Sequence[Trial]) -> None:
+        """Print the latency, the URL and the pids; with --blocking, how to load it, and wait."""
         for trial in trials:
             typer.echo(latency_text(trial))
         row = suite.rows[0]

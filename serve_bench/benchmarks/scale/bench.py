@@ -260,7 +260,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
         )
 
     def _loads(self, crew: NodeCrew) -> dict[str, Load]:
-        """Return a load for each node that alone has a healthy proxy. RunFailed without any."""
+        """Return the load of each node that has a healthy, unshared proxy. Raises RunFailed."""
         suite = self.suite
         assert isinstance(suite, LoadedSpec)
         draw = random.Random(f"{suite.seed} {self.part.number} {self._replicas}")

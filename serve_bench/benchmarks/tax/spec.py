@@ -84,7 +84,7 @@ class TaxSpec(SidesSpec):
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Its layers; a bare server of an own app has the title of that: `FastAPI on uvicorn`."""
+        """Its layers; a bare server of your own app has that app's title: `FastAPI on uvicorn`."""
         titled = replace(OWN_BARE, title=f"{self.tax.bare or 'ASGI app'} on uvicorn")
         return tuple({**KNOWN, OWN_BARE.name: titled}[name] for name in self.tax.layers)
 
