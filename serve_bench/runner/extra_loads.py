@@ -1,4 +1,4 @@
-"""Loads beside the measured ones: before a row to let the service settle, after it to see waits."""
+"""Further loads: before a row to let the service settle, after it to see what requests wait in."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def measure_load(
     """Drive a load as `drive_load` does, and make its trial. Raises LoadError.
 
     Ctrl-C while it measures ends it early: the trial has what was measured, and the flag
-    `interrupted`. `inside` None: nothing is observed beside it. `profiled`: with py-spy on the
+    `interrupted`. `inside` None: nothing is observed. `profiled`: with py-spy on the
     processes that `inside` names; the trial is in no figure. `traces` None: no request is traced.
     """
     started_at, began = now_iso(), time.monotonic()
@@ -70,7 +70,7 @@ def measure_load(
     except KeyboardInterrupt as early:
         if result is None:
             raise
-        interrupted = early  # the load was over: only what is read beside it may lack its end
+        interrupted = early  # the load was over: only what was observed may lack its end
     trial = trial_of(planned, launch, started_at, result, time.monotonic() - began)
     if not target.alive():
         return Measured(trial, result, interrupted)
@@ -79,7 +79,7 @@ def measure_load(
         trial = look.add_to(trial, result)
         try:
             look.keep_samples()
-        except StoreError as error:  # the figures are worth more than the samples beside them
+        except StoreError as error:  # the figures are worth more than the samples
             not_kept = (str(error),)
     if traces is not None:
         try:

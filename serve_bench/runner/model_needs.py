@@ -27,14 +27,14 @@ from serve_bench.serving.apps.dlrm_shape import Shape
 BASE_BYTES: Final = 1_300_000_000  # Ray's and Serve's own processes, with one node
 
 RANKER_BYTES: Final = 520_000_000
-"""A ranker replica beside its tables: torch, its threads, batches. Measured as proportional memory
+"""A ranker replica without its tables: torch, its threads, batches. Measured as proportional memory
 on a CPU: 508 to 513 MB."""
 
 REPLICA_BYTES: Final = 95_000_000
 """A replica without torch: 86 to 94 MB of proportional memory each, with 1 to 32 of them."""
 
 GPU_RANKER_BYTES: Final = 1_500_000_000
-"""GPU memory of a ranker beside its tables: CUDA's context, libraries and batches. An
+"""GPU memory of a ranker without its tables: CUDA's context, libraries and batches. An
 estimate: no GPU was at hand."""
 
 PROBE_TIMEOUT_S: Final = 120.0

@@ -285,7 +285,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._plan.place.close()
         return self._serving.close()
 
-    # ------------------------------------------------------------------------ beside the loads
+    # ------------------------------------------------------------------- parts of a load
 
     def _load(self, row: Row) -> Load:
         return self._target.load_of(self._suite, row, self._cell)
@@ -303,17 +303,17 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             return None
         return trace_log(self._plan.trace, timing.measured_s)
 
-    def _drive(self, load: Load, timing: Timing, **beside: Any) -> LoadResult:
+    def _drive(self, load: Load, timing: Timing, **options: Any) -> LoadResult:
         """Run a load; its warm-up waits for the replicas that come. Raises as `drive_load` does."""
         cluster = self._serving if self.parts else None
         app, drive = self._suite.app.own_app, self._plan.place.drive(cluster)
         self._watch = None
         if app is None or all(limit.most is None for limit in self._limits.values()):
-            return drive(load, timing, **beside)
+            return drive(load, timing, **options)
         with ReplicaWatch(self._serving, app.name) as self._watch:
             if timing.warmup_max_s > 0 and isinstance(self._plan.place, LocalLoads):
-                beside["may_measure"] = self._watch.settled
-            return drive(load, timing, **beside)
+                options["may_measure"] = self._watch.settled
+            return drive(load, timing, **options)
 
     def _add_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
         """Return the trial with what its requests and the observation add to its figures."""

@@ -2,8 +2,8 @@
 
 in_turn.py measures a row, analysis/ratios.py says what the figures mean. Rule: whatever fails on a
 side ends its round, on all sides, and the next round continues; of three sides or more, a side
-beside A that cannot be started or deployed is left out of the round, or the cell, alone. Jobs run
-at once, each in a thread; only the thread that asked reports, so that a listener need know nothing
+other than A that cannot be started or deployed is left out of the round, or the cell, alone. Jobs
+run at once, each in a thread; only the thread that asked reports, so that a listener need not know
 of threads. No job is left behind, after Ctrl-C too, provided that `stop` ends each.
 """
 

@@ -50,7 +50,7 @@ PLACE: Final = itemgetter("cell", "load")
 RATIO: Final = "launch_ratio"
 
 MOST_LIKE: Final = 3
-"""Rows that are named beside the best since they are not clearly slower."""
+"""Rows that are named with the best since they are not clearly slower."""
 
 FIGURES: Final = (
     *map(Field, (MAIN, "payload", RATIO, "latency_p50")),

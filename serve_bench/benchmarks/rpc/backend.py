@@ -57,7 +57,7 @@ OBSERVER_BYTES: Final = {"torch": 58_000_000, "ray": 70_000_000, "serve": 100_00
 Measured with 79 of them, proportional memory: 36 MB beside an agent of 1.4 GB; 59 MB; 89 MB."""
 
 BASE_BYTES: Final = {"torch": 300_000_000, "ray": 900_000_000, "serve": 1_300_000_000}
-"""What the backend needs besides: its program, and Ray's and Serve's processes."""
+"""What the backend needs in addition: its program, and Ray's and Serve's processes."""
 
 FILES_EACH: Final = 18
 """Open files that the agent of a torch world has for each observer."""

@@ -1,8 +1,8 @@
 """The bench of `serve-bench rpc`: a backend, with one world after the other on it.
 
 A world is a cell with one row: warm-up, then episodes. Rule: an episode that broke off is no part
-of the trial; the whole ones before it are, marked. Every latency stands in a file beside. apps/rpc
-is what runs in the processes.
+of the trial; the whole ones before it are, marked. Every latency stands in a separate file.
+apps/rpc is the program of the processes.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
         usage = sampler.summary(result.started_at_ns, trial.seconds.measured)
         try:
             keep_samples(self.folder, sampler.samples(trial.key))
-        except StoreError as error:  # the figures are worth more than the samples beside them
+        except StoreError as error:  # the figures are worth more than the samples
             self._ended = self._ended or error
         return replace(trial, usage=usage), result
 
@@ -298,7 +298,7 @@ class ScaleBench(ListedBench[ScaleSpec]):
         return Timing(min(0.5, suite.warmup), suite.warmup, suite.windows, suite.window_s)
 
     def _add_costs(self, trial: Trial) -> Trial:
-        """Add what the replicas cost, beside what they served."""
+        """Add what the replicas cost to what they served."""
         replicas, each_mb = by_role(trial.usage).get("replica"), None
         if replicas is not None and replicas.memory_mb is not None:
             each_mb = replicas.memory_mb / replicas.processes

@@ -18,7 +18,7 @@ class ScaleGroupOptions(Options):
 
 
 class ScaleOptions(RunOptions):
-    """The options of all workloads beside those of their Spec."""
+    """The options of all workloads, without those of their Spec."""
 
     command = "scale"
     workload: ClassVar[str]

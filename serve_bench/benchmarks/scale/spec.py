@@ -73,7 +73,7 @@ class ScaleSpec(Spec):
     """What is made smaller where memory does not suffice."""
 
     sizes: ClassVar[tuple[str, ...]] = ()
-    """What its cells hold beside the replicas."""
+    """What its cells hold, besides the replicas."""
 
     replicas: ReplicasOption = (1,)
     max_ongoing_requests: Annotated[
@@ -258,7 +258,7 @@ class GraphSpec(ScaleSpec):
         )
 
     def _graph(self, replicas: int, answer: int, *others: str) -> tuple[ScaleApp, ...]:
-        """Make the application of a graph. `others`: deployments beside the nodes."""
+        """Make the application of a graph. `others`: further deployments."""
         names = [*(f"Node{number}" for number in range(self.size)), *others]
         return (self._app(self.workload, names, replicas, str(answer), size=self.size),)
 

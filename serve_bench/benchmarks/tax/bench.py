@@ -1,4 +1,4 @@
-"""The bench of `serve-bench tax`: clusters, and bare servers beside them.
+"""The bench of `serve-bench tax`: clusters and bare servers.
 
 Rule: as with two sides, whatever fails on a layer ends the round for all.
 """

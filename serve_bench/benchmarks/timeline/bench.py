@@ -114,7 +114,7 @@ class TimelineBench(ServedBench):
     def _make_log(self, profiled: bool) -> RequestLog | None:
         return RequestLog(gap_limits(self._slo))
 
-    def _drive(self, load: Load, timing: Timing, **beside: Any) -> LoadResult:
+    def _drive(self, load: Load, timing: Timing, **options: Any) -> LoadResult:
         """Drive the load with the faults on its clock. However it ends, resume what is stopped."""
         serving = cast(Serving, self._target)  # no fault is planned of a service
         self._faults = FaultClock(self._timeline.faults, serving, self._suite.app, self._cell)
@@ -123,10 +123,10 @@ class TimelineBench(ServedBench):
             serving.begin_course()
         result: LoadResult | None = None
         try:
-            result = drive_load(load, timing, on_measure=self._begin, **beside)
+            result = drive_load(load, timing, on_measure=self._begin, **options)
             self._watch_after()
             self._all_done = self._faults.end(DEPLOY_PATIENCE_S)
-        except KeyboardInterrupt as pressed:  # behind the load, which is whole, too
+        except KeyboardInterrupt as pressed:  # after the load, which is whole, too
             self._interrupted = isinstance(pressed, LoadInterrupted)
             result = pressed.result if isinstance(pressed, LoadInterrupted) else result
             self._all_done = self._faults.end(CALL_OFF_S)

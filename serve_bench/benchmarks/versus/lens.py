@@ -1,4 +1,4 @@
-"""The report on versus: the comparison, beside the loads of both sides."""
+"""The report on versus: the comparison, and the loads of both sides."""
 
 from __future__ import annotations
 
