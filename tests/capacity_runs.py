@@ -45,10 +45,7 @@ FIRST: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Service:
-    """A service whose capacity is known (requests/s; 0: no rate meets it).
-
-    `client`: the rate that the client can send; `cpu_ms`: of a replica for each request.
-    """
+    """A service of known capacity and client (requests/s); `cpu_ms`: of a replica per request."""
 
     capacity: float
     client: float = math.inf
@@ -72,10 +69,7 @@ def capacity_result(
     launch_s: float = 120.0,
     finished: bool = True,
 ) -> Result:
-    """Run a search on a service for each launch of each variant.
-
-    `finished`: else the last launch is broken off after its second probe.
-    """
+    """Search for the capacity of each launch; unless `finished`, the last ends after two probes."""
     where = cell or {}
     launches = max(map(len, services.values()))
     asked = CapacitySearch(parse_slo(slo).source, arrivals, launches=launches, launch_s=launch_s)

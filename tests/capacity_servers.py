@@ -124,10 +124,7 @@ def m_m_2(mu: float) -> Answer:
 
 
 def stalls(mu: float, stall_s: float, every_s: float) -> Answer:
-    """M/M/1 that stands still for `stall_s` at the end of every `every_s`.
-
-    On a clock that stands still too it is an M/M/1.
-    """
+    """M/M/1 that stands still, clock and all, for `stall_s` at the end of every `every_s`."""
     works = every_s - stall_s
 
     def answer(due: Array, speed: float, random: np.random.Generator) -> Array:

@@ -28,7 +28,7 @@ from serve_bench.core.secrets import KNOWN
 from serve_bench.observing import host
 from serve_bench.observing.profiler import why_not_allowed
 from serve_bench.serving import strays
-from tests.fixtures import Capture, Patch
+from tests.cases import Capture, Patch
 
 # A script that starts the tests with & has SIGINT ignored, and every process started by them would
 # inherit that: the tests of Ctrl-C would wait for nothing.
@@ -81,10 +81,7 @@ TARGETS: Final = {"test": "test", "ci": "test-ci", "all": "test-all"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ignore transports that asyncio of Python 3.13 collects after a test's server has ended.
-
-    Up to 3.12 one that is left open is an error.
-    """
+    """Ignore transports that asyncio of 3.13 collects after their server; up to 3.12 they fail."""
     if sys.version_info >= (3, 13):
         what = "Exception ignored in. <function _SelectorTransport.__del__"
         line = f"ignore:{what}:pytest.PytestUnraisableExceptionWarning"
@@ -199,10 +196,7 @@ def _quiet_host(monkeypatch: Patch) -> None:
 
 @pytest.fixture
 def call(capsys: Capture, monkeypatch: Patch) -> Callable[..., tuple[str, str]]:
-    """Run a command line that must end with `code`; return its stdout and stderr.
-
-    It leaves alone, and so does not report, what the runs of other tests have left.
-    """
+    """Run a command line that must end with `code`; leave runs of other tests out of its output."""
     monkeypatch.setattr(strays, "sweep", dict)
 
     def check(*words: object, code: int = 0) -> tuple[str, str]:

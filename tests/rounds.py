@@ -70,10 +70,7 @@ def round_of(
 
 @dataclass
 class Scripted:
-    """Stands in for `drive_load` with rounds of these lengths, the last one again and again.
-
-    An exception is raised. `loads`: what it was asked for.
-    """
+    """Stands in for `drive_load`: rounds of these lengths, the last again and again, or errors."""
 
     script: list[float | LoadResult | BaseException]
     loads: list[Load] = field(default_factory=list)

@@ -115,10 +115,7 @@ def scale_trial(
 
 
 def graph_trials(suite: spec.ScaleSpec, **where: Any) -> list[Trial]:
-    """Make the four rows of a graph: rates of the windows, latencies in ms of sequential requests.
-
-    Each latency is taken 40 times. Between the rows Little's law holds for 4 clients.
-    """
+    """Make the four rows of a graph: rates of windows, latencies in ms; Little's law between."""
     rows = planned(suite, **where)
     handle = ((90.0, 100.0, 110.0), (40.0, 60.0))
     http = ((45.0, 50.0, 55.0), (80.0, 120.0))

@@ -280,10 +280,7 @@ def serving(
     tls: ssl.SSLContext | None = None,
     **settings: Any,
 ) -> Iterator[KnownServer]:
-    """Run a server in a thread until the block ends.
-
-    `capacity`: so many requests are served at a time. `settings`: others of Settings.
-    """
+    """Run a server in a thread until the block ends; `capacity`: requests served at a time."""
     server = KnownServer(scheme="https" if tls else "http", host=host)
     ready, stop = threading.Event(), asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []

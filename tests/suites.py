@@ -18,10 +18,7 @@ def suite_with(
     env: Mapping[str, str] | None = None,
     **flags: Any,
 ) -> Suite:
-    """Make the suite of a file, with flags over it: axes in `matrix` and `cell`.
-
-    Other flags by their keys, those of the table `load` without its name.
-    """
+    """Make the suite of a file, with flags over it by their keys; axes in `matrix` and `cell`."""
     content = Content(file, data or {})
     if matrix:
         content = content.without("cells", "matrix")

@@ -26,8 +26,7 @@ from serve_bench.cli.program import app, load_command
 from serve_bench.core.result import Result, Run
 from serve_bench.runner.load_source import read_load_on
 from serve_bench.store.files import read_toml, suite_file
-from tests.cases import cases
-from tests.fixtures import Call, Patch
+from tests.cases import Call, Patch, cases
 from tests.places import TOP, execute, git, program
 from tests.records import AT, ROWS, store_run
 from tests.servers import serving

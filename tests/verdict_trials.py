@@ -130,10 +130,7 @@ def expect(
     beside: Sequence[Trial] = (),
     behind: str = "",
 ) -> Verdict:
-    """Expect this verdict on a trial: cause, words in its text, and how sure.
-
-    `behind`: on the deployment of this name. What is empty is not looked at.
-    """
+    """Expect this verdict on a trial: cause, certainty, words, deployment; empty: any."""
     verdict = limited_by(trial, front, beside)
     assert verdict.cause == cause and words in verdict.text, verdict.text
     assert sure in ("", verdict.confidence) and behind in ("", verdict.deployment), verdict

@@ -17,8 +17,8 @@ from serve_bench.core.facts import HostFacts, TrialFlags
 from serve_bench.core.result import Metric, Result, Teardown
 from serve_bench.core.traffic import Row
 from serve_bench.view.verdict_words import headline
-from tests import refused
 from tests.cases import cases, sure
+from tests.cases import refusal as refusal_of
 from tests.history_records import night
 from tests.records import ROWS, cell, failure_of
 from tests.rendering import render, render_comparing
@@ -34,7 +34,7 @@ def runs(b: Sequence[float] = SLOWER, a: Sequence[float] = BEFORE) -> tuple[Resu
 
 
 def refusal(a: Result, b: Result, **given: Any) -> str:
-    return refused.refusal(alike_runs, a, b, **given)
+    return refusal_of(alike_runs, a, b, **given)
 
 
 def with_host(result: Result, **facts: Any) -> Result:
@@ -50,9 +50,7 @@ def test_fewer_than_three_launches_are_inconclusive(few: int) -> None:
     assert broken(found, "regressed") == []
     assert broken(found, "inconclusive") != []
     even = alike_runs(*runs(BEFORE[:few], SLOWER[:few]))
-    assert even.pairs[0][1].judged.why.startswith(
-        f"{few} launch{'es' * (few > 1)} a side: a verdict"
-    )
+    assert even.pairs[0][1].judged.why.startswith(f"{few} launch{'es' * (few > 1)} a side: a ")
 
 
 def test_what_one_run_alone_has_is_listed() -> None:

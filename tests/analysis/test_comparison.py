@@ -141,10 +141,7 @@ def test_holms_step_down_as_worked_by_hand() -> None:
     assert all((test.rounds_needed or 0) > 6 for test in late)
     # Metrics with their own good side are judged in one family.
     just = -math.log(0.9) / ratios.quantile(5, 1 - 0.03 / 2)
-    pair = [
-        ratios.Hypothesis(interval(0.9, just), "higher"),
-        ratios.Hypothesis(interval(0.9, just), "lower"),
-    ]
+    pair = [ratios.Hypothesis(interval(0.9, just), good) for good in ("higher", "lower")]
     assert [test.word for test in ratios.judge(pair)] == ["inconclusive", "inconclusive"]
     assert [ratios.judge([claim])[0].word for claim in pair] == ["regressed", "improved"]
 
@@ -194,9 +191,7 @@ def test_an_interval_with_looks_is_wider_and_that_of_the_last_look_less_so() -> 
     with pytest.raises(ValueError, match="looks begin after round 3, not 2"):
         ratios.nominal(2, 20, 0.05)
     # A stricter level takes more rounds.
-    plain, strict = (
-        ratios.rounds_needed(interval(0.9, 0.05), 0.05, alpha) for alpha in (0.05, 0.005)
-    )
+    plain, strict = (ratios.rounds_needed(interval(0.9, 0.05), 0.05, p) for p in (0.05, 0.005))
     assert sure(strict) > sure(plain)
     assert (
         ratios.rounds_needed(interval(1.0, 0.5), 0.05) is None

@@ -11,8 +11,8 @@ from serve_bench.analysis.comparing import broken
 from serve_bench.analysis.history import Group, PassedOver, Series, build_history
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.result import Result
-from tests import refused
 from tests.cases import cases, sure
+from tests.cases import refusal as refusal_of
 from tests.history_records import FALLEN, QUIET, in_folders, night, nights, nine
 from tests.records import ROWS, cell
 from tests.versus_records import rates, versus_result
@@ -35,7 +35,7 @@ def words(group: Group) -> dict[str, str]:
 
 
 def refusal(results: Sequence[Result], **given: Any) -> str:
-    return refused.refusal(build_history, in_folders(results), **given)
+    return refusal_of(build_history, in_folders(results), **given)
 
 
 @cases("row", 0, 1, 2)

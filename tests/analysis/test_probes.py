@@ -177,9 +177,7 @@ def test_a_later_launch_starts_where_the_others_found_the_capacity() -> None:
     live = launch.Searches(ASKED, SLO)
     climb(live.at("default", 1, CELL), 800)
     result = records(live, 1)
-    old = [
-        replace(old, launch="0", key=f"{old.key}-old", started_at="2025") for old in result.trials
-    ]
+    old = [replace(old, launch="0", key=f"{old.key}-", started_at="2025") for old in result.trials]
     again = launch.Searches(ASKED, SLO, earlier=replace(result, trials=(*old, *result.trials)))
     assert len(again.at("default", 1, CELL).probes) == len(live.at("default", 1, CELL).probes)
 

@@ -78,11 +78,7 @@ def test_threads_that_hardly_ran_are_marked_and_their_headings_taken_off() -> No
     assert stacks.layers(marked, rules := layer_rules())[stacks.IDLE] == pytest.approx(
         100 * 160 / 304
     )
-    left = {
-        stacks.NO_FRAME: 100 * 2 / 144,
-        "event loop": 100 * 30 / 144,
-        stacks.OTHER: 100 * 112 / 144,
-    }
+    left = {stacks.NO_FRAME: 200 / 144, "event loop": 3000 / 144, stacks.OTHER: 11_200 / 144}
     assert stacks.layers(stacks.without(marked, stacks.IDLE, rules), rules) == pytest.approx(left)
     # Of a process that does little the busiest thread counts.
     two = stacks.parse_raw("thread (1): Main;a (x.py:1) 9\nthread (2): pool;b (x.py:2) 4\n", "x")

@@ -208,10 +208,7 @@ NOBODY = "no process of the server was sampled"
     (measured(10, 10, BESIDE), "raylet CPU 98 % of a core, and nothing on the way"),
     (measured(10, 10, HIDDEN, client=bound(0.3, 0.0)), f"{NOBODY}; client 30 % not idle; host 60"),
     (measured(10, 10, FILLED), f"{NOBODY}; host 198 of 200 %"),
-    (
-        measured(9, 400, BOTH, client=bound(0.95, 0.02, "it")),
-        "client 95 % not idle; proxy CPU 96 %",
-    ),
+    (measured(9, 400, BOTH, client=bound(0.95, 0.02, "x")), "client 95 % not idle; proxy CPU 96"),
 )
 def test_what_cannot_be_told_is_unclear_with_its_reason(trial: Trial, reason: str) -> None:
     expect(trial, "unclear", words=f"unclear: {reason}")

@@ -406,10 +406,7 @@ def test_deployments_of_one_name_in_two_applications_are_two() -> None:
 
 
 def test_a_full_host_limits_nothing_while_all_on_the_way_rest() -> None:
-    """Others fill the cores; what is on the way of a request ran or waited for half of the time.
-
-    A client that is late by them, and rests as well, limits nothing either.
-    """
+    """Others fill the cores; what is on the way, or a late client, rests for half of the time."""
 
     def host_of(wait: float, client: dict[str, Any] | None = None) -> Trial:
         processes = process(1, "proxy", 20, wait=wait), process(2, "replica", 15, wait=wait)

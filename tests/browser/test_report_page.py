@@ -79,10 +79,7 @@ done({
 
 
 def written(tmp_path: Path, *sheets: Document, act: str = "", scripts: bool = True) -> Path:
-    """Write the page of these sheets; `act`: the test's script, run when all is drawn.
-
-    Without `scripts` no script may run.
-    """
+    """Write the page of these sheets; `act`: its test script. Without `scripts` none may run."""
     svg = flame_svg(STACKS, "")
     folder = Folder(LINES, len(LINES), {"profiles/replica.raw.txt": svg})
     text = html_text(sheets, folders=[folder])

@@ -12,25 +12,21 @@ import pytest
 from serve_bench.cli.program import lasting
 from serve_bench.cli.sitting import next_launch
 from tests import places
-from tests.cases import cases
-from tests.fixtures import Call, Patch, Refuses
-from tests.places import FORMATS, GOLDEN, execute
+from tests.cases import Call, Patch, Refuses, cases
 
 SERVE_BENCH = (sys.executable, "-m", "serve_bench")
 
 
-def test_without_ray_it_says_what_to_install(refuses: Refuses, monkeypatch: Patch) -> None:
-    gone = Mock(side_effect=metadata.PackageNotFoundError)
-    monkeypatch.setattr(metadata, "version", gone)
-    for line in ("micro", "noop --port 0"):
-        refuses(line, "Ray is not installed in this environment: pip install 'ray[serve]'")
-
-
-def test_no_interpreter_with_ray(refuses: Refuses, beside: Path) -> None:
+def test_no_interpreter_with_ray(refuses: Refuses, beside: Path, monkeypatch: Patch) -> None:
     suite = beside / "mine.toml"
     for python, message in (("nosuch/python", "no such file"), ("/bin/false", "no Ray installed")):
         suite.write_text(f'variant = ["v"]\n[variants.v]\npython = "{python}"\n')
         refuses(f"micro --suite {suite} --out o", message)
+    # Nor is Ray found here.
+    gone = Mock(side_effect=metadata.PackageNotFoundError)
+    monkeypatch.setattr(metadata, "version", gone)
+    for line in ("micro", "noop --port 0"):
+        refuses(line, "Ray is not installed in this environment: pip install 'ray[serve]'")
 
 
 def test_dry_run_prints_the_plan_alone(call: Call, tmp_path: Path, monkeypatch: Patch) -> None:
@@ -44,7 +40,7 @@ def test_dry_run_prints_the_plan_alone(call: Call, tmp_path: Path, monkeypatch: 
     call("micro", "--suite", suite, "--dry-run")
 
 
-@cases("words", ["--help"], ["report", str(FORMATS / "2-micro.jsonl")])
+@cases("words", ["--help"], ["report", str(places.FORMATS / "2-micro.jsonl")])
 def test_a_full_disk_behind_stdout_is_one_line(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([*SERVE_BENCH, *words], stdout=full, stderr=subprocess.PIPE)
@@ -54,7 +50,7 @@ def test_a_full_disk_behind_stdout_is_one_line(words: list[str]) -> None:
 
 def test_an_ascii_terminal_still_gets_the_figures() -> None:
     env = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = execute(*SERVE_BENCH, "report", FORMATS / "2-noop.jsonl", env=env)
+    done = places.execute(*SERVE_BENCH, "report", places.FORMATS / "2-noop.jsonl", env=env)
     assert done.returncode == 0 and "requests/s" in done.stdout, done.stderr
 
 
@@ -67,7 +63,7 @@ def test_help_imports_no_command_nor_records() -> None:
         "ours = {name for name in sys.modules if name.startswith('serve_bench')};"
         "print(sorted(ours - few), sorted(sys.modules.keys() & heavy))"
     )
-    done = execute(sys.executable, "-c", code, check=True)
+    done = places.execute(sys.executable, "-c", code, check=True)
     assert done.stdout.splitlines()[-1] == "[] []"
 
 
@@ -77,7 +73,7 @@ def test_help_imports_no_command_nor_records() -> None:
     *("report . --format json -o {0}", "load http://127.0.0.1:1/ --out {0}"),
 )
 def test_an_impossible_path(line: str, tmp_path: Path, monkeypatch: Patch, call: Call) -> None:
-    (tmp_path / "records.jsonl").write_bytes((GOLDEN / "records.jsonl").read_bytes())
+    (tmp_path / "records.jsonl").write_bytes((places.GOLDEN / "records.jsonl").read_bytes())
     monkeypatch.chdir(tmp_path)
     (said,) = call(*line.format("x" * 300).split(), code=2)[1].splitlines()
     assert said.endswith(": file name too long")
@@ -156,6 +152,6 @@ def test_a_log_of_another_name_is_no_log_of_a_launch(tmp_path: Path) -> None:
 def test_a_report_whatever_columns_says(columns: str, call: Call, monkeypatch: Patch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     for format in ("table", "markdown"):
-        out, err = call("report", FORMATS / "2-micro.jsonl", "--format", format)
+        out, err = call("report", places.FORMATS / "2-micro.jsonl", "--format", format)
         words = " ".join(out.split())
         assert "requests/s" in words and "optimized" in words and err == ""

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.capacity_runs import StoredCapacity
-from tests.cases import sure
-from tests.fixtures import Call
+from tests.cases import Call, sure
 from tests.integration.conftest import run_to_end, start, wait_for_line
 from tests.queue_server import EVENTS, MU
 
@@ -89,10 +88,7 @@ def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path, call: Call) ->
 
 @pytest.mark.long
 def test_a_queue_of_streams_has_about_the_capacity_of_its_first_events(tmp_path: Path) -> None:
-    """TTFT is the time in the M/M/1; the whole response takes 100 ms more, met far above.
-
-    A closed loop of 10 connections serves less than 100/s of them, so the first rate is given.
-    """
+    """TTFT is the time in the M/M/1; a closed loop is too slow, so the first rate is given."""
     words = ("--protocol", "stream", *SHORT, "--start", "490")
     with queue("stream") as url:
         found = search(tmp_path, url, "ttft_p90=10ms,p90=400ms", *words)
@@ -121,10 +117,7 @@ def test_a_queue_of_events_has_about_the_capacity_of_its_gaps(tmp_path: Path) ->
 
 @pytest.mark.long
 def test_a_cliff_behind_grpc_is_where_it_refuses_one_in_a_hundred(tmp_path: Path) -> None:
-    """A bucket of 400/s refuses 1 % at 383.6/s (766.9 at 800/s: scripts/bench capacity).
-
-    Of 500 simulated launches of 20 s none was farther off.
-    """
+    """A bucket of 400/s refuses 1 % at 383.6/s (scripts/bench capacity, 500 simulated launches)."""
     with queue("grpc", "test.Queue/Call") as url:
         found = search(tmp_path, url, "p99=1s", "--protocol", "grpc", *SHORT, "--body", "hello")
     assert (found.dims["binds"], found.loop["row"]["protocol"]) == ("errors", "grpc")
@@ -136,10 +129,7 @@ def test_a_cliff_behind_grpc_is_where_it_refuses_one_in_a_hundred(tmp_path: Path
 
 @pytest.mark.long
 def test_a_cliff_is_one_and_what_fails_beyond_it_is_named(tmp_path: Path) -> None:
-    """Above 800/s requests are refused; up to there all are answered at once.
-
-    So each is sent late by much of its latency, which is no limit of the client.
-    """
+    """Above 800/s requests are refused; late sends up to there are no limit of the client."""
     with queue("cliff") as url:
         found = search(tmp_path, url, "p99=50ms,errors=1%", *SHORT)
     assert found.dims["binds"] == "errors"

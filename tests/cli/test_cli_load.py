@@ -17,8 +17,7 @@ from serve_bench.benchmarks.load.experiment import left_s
 from serve_bench.core.load_result import Progress
 from serve_bench.runner import service
 from serve_bench.store import read
-from tests.cases import cases, sure
-from tests.fixtures import Call, Patch
+from tests.cases import Call, Patch, cases, sure
 from tests.places import begin, wait_until
 from tests.servers import serving
 

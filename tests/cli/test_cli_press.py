@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.store import read
-from tests.cases import sure
-from tests.fixtures import Call
+from tests.cases import Call, sure
 from tests.places import begin, wait_until
 from tests.servers import every_nth, serving
 
@@ -48,9 +47,8 @@ def test_a_line_for_each_request(tmp_path: Path, call: Call) -> None:
     assert all(len(sample) == 2 and all(map(str, sample.values())) for sample in body["samples"])
     with (tmp_path / "all.csv").open() as file:
         lines = list(csv.DictReader(file))
-    assert Counter(line["trial"] for line in lines) == {
-        trial.key: trial.row.requests for trial in result.trials
-    }
+    asked = {trial.key: trial.row.requests for trial in result.trials}
+    assert Counter(line["trial"] for line in lines) == asked
     assert set(Counter((line["trial"], line["client"]) for line in lines).values()) == {8}
     assert sum(line["status"] == "503" and line["error"] == "rejected" for line in lines) == refused
     assert json.loads(out)["run"]["command"] == "press"

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases import sure
-from tests.fixtures import Call, Patch
+from tests.cases import Call, Patch, sure
 from tests.observing.test_profiler import TWO
 from tests.places import begin
 

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.core.chat import Completions, Lengths, chat_url, read_lengths
-from tests.cases import cases
-from tests.fixtures import Call, Patch
+from tests.cases import Call, Patch, cases
 from tests.servers import Steps, serving
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n%s"

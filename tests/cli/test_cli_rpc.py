@@ -9,8 +9,7 @@ from serve_bench.benchmarks.rpc.lens import REPORT_FILE
 from serve_bench.cli import sitting
 from serve_bench.store import RECORDS_FILE, read
 from tests import places, records
-from tests.cases import cases
-from tests.fixtures import Call, Patch, Refuses
+from tests.cases import Call, Patch, Refuses, cases
 
 STORED = places.FORMATS / "2-rpc.jsonl"
 

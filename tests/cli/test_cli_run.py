@@ -11,8 +11,7 @@ from serve_bench.core.plan import Suite, load_of
 from serve_bench.core.result import Result
 from serve_bench.store import RECORDS_FILE
 from tests import places, records
-from tests.cases import cases, sure
-from tests.fixtures import Call, Patch, Refuses
+from tests.cases import Call, Patch, Refuses, cases, sure
 
 EXAMPLE = places.TOP / "examples" / "own_app"
 MICRO = places.TOP / "scenarios" / "micro.toml"

@@ -3,12 +3,10 @@ from dataclasses import replace
 import pytest
 
 from serve_bench.benchmarks.scale import needs as scale_needs
-from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES, check_cluster
 from serve_bench.benchmarks.scale.spec import SingleSpec
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.result import VariantUsed
-from tests.cases import cases
-from tests.fixtures import Patch, Refuses
+from tests.cases import Patch, Refuses, cases
 
 
 @cases(
@@ -22,7 +20,7 @@ from tests.fixtures import Patch, Refuses
     ("curve --replicas 1,100", "--replicas 7 fits"),
 )
 def test_too_many_replicas(line: str, message: str, refuses: Refuses, monkeypatch: Patch) -> None:
-    free = BASE_BYTES + 7 * REPLICA_BYTES
+    free = scale_needs.BASE_BYTES + 7 * scale_needs.REPLICA_BYTES
     monkeypatch.setattr(scale_needs, "free_memory_bytes", lambda: free)
     refuses(f"scale {line}", message)
 
@@ -31,8 +29,8 @@ def test_a_cluster_that_is_there_must_have_the_memory() -> None:
     suite = SingleSpec(variants=(VariantUsed("as-it-is"),), replicas=(100,), address="a:1")
     nodes = [{"memory_bytes": 4 * 10**9}, {"memory_bytes": 3 * 10**9}]
     with pytest.raises(RunFailed) as refused:
-        check_cluster(suite, nodes)
+        scale_needs.check_cluster(suite, nodes)
     for said in ("memory: 100 replicas in all take about 10.0 GB", "7.0 GB; --replicas 70 fits"):
         assert said in str(refused.value)
-    check_cluster(replace(suite, replicas=(70,)), nodes)
-    check_cluster(suite, [*nodes, {"memory_bytes": None}])  # Ray does not say
+    scale_needs.check_cluster(replace(suite, replicas=(70,)), nodes)
+    scale_needs.check_cluster(suite, [*nodes, {"memory_bytes": None}])  # Ray does not say

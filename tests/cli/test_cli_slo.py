@@ -6,14 +6,12 @@ import pytest
 from serve_bench.cli import sitting
 from serve_bench.cli.exits import close_host
 from serve_bench.cli.options import RunOptions
-from serve_bench.cli.sitting import Outcome, Sitting, sit
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, result_of
 from serve_bench.store import read
 from tests import records
-from tests.cases import cases
+from tests.cases import Call, Capture, Patch, Refuses, cases
 from tests.core.test_kept import store_with
-from tests.fixtures import Call, Capture, Patch, Refuses
 from tests.places import FORMATS, TOP
 from tests.records import changed
 from tests.rendering import render
@@ -98,11 +96,11 @@ def measured(slo: str, missing: bool) -> Result:
 def test_the_end_of_a_run(
     slo: str, missing: bool, interrupted: bool, code: int, monkeypatch: Patch, capsys: Capture
 ) -> None:
-    outcome = Outcome(Path("r"), measured(slo, missing), missing, interrupted)
+    outcome = sitting.Outcome(Path("r"), measured(slo, missing), missing, interrupted)
     monkeypatch.setattr(sitting, "outcome_of", lambda _: outcome)
 
-    plan = Sitting({}, [], pytest.fail, again="micro")  # type: ignore[arg-type]
-    assert sit(plan, RunOptions(), lambda *_: 0) == code
+    plan = sitting.Sitting({}, [], pytest.fail, again="micro")  # type: ignore[arg-type]
+    assert sitting.sit(plan, RunOptions(), lambda *_: 0) == code
     err = capsys.readouterr().err
     missed = "slo: single client: errors 0.99 % is above 0 %"
     assert err.startswith(missed) == (code == 3)
@@ -124,8 +122,8 @@ def test_a_strict_host(typical: float | None, code: int, words: str, capsys: Cap
     result = replace(result, trials=tuple(changed(trial, usage=usage) for trial in result.trials))
     assert close_host(result) == code
     assert capsys.readouterr().err.startswith(words)
-    plan = Sitting({}, [], lambda _: None)  # type: ignore[arg-type,return-value]
+    plan = sitting.Sitting({}, [], lambda _: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(BadInput, match="--strict-host: needs the samples"):
-        sit(plan, RunOptions(strict_host=True, no_sample=True), lambda *_: 0)
+        sitting.sit(plan, RunOptions(strict_host=True, no_sample=True), lambda *_: 0)
     text = render(result)
     assert ("Not a fair measurement" in text and "other-programs" in text) == (code == 3)

@@ -15,8 +15,8 @@ from serve_bench.core.content import Content
 from serve_bench.core.errors import BadInput
 from serve_bench.spec.suite import read_suite
 from serve_bench.store.files import shipped
+from tests.cases import Capture, Patch
 from tests.core.test_damaged import PARTS, fields_of, in_parts
-from tests.fixtures import Capture, Patch
 from tests.places import FORMATS
 
 SEED: Final = 21

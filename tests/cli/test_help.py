@@ -11,8 +11,7 @@ from serve_bench.benchmarks.commands import COMMANDS
 from serve_bench.cli import find
 from serve_bench.cli.panels import COMMON, MOST_LINES, PANELS
 from serve_bench.cli.program import load_command
-from tests.cases import cases
-from tests.fixtures import Call, Patch, Refuses
+from tests.cases import Call, Patch, Refuses, cases
 from tests.places import TOP, execute
 
 WHOLE: dict[str, Any] = {name: load_command(name) for group in COMMANDS.values() for name in group}
@@ -29,6 +28,9 @@ def test_the_table_says_what_each_command_says_first_and_what_runs_it_is_there()
     assert {name: command.help.partition("\n")[0] for name, command in WHOLE.items()} == listed
     for words, command in PARSERS.items():
         assert words == "scale" or callable(find(command.place))
+    # An option that has a panel, or is common, is one of a command.
+    known = {param.name for command in PARSERS.values() for param in command.params}
+    assert {*COMMON, *PANELS} <= known | {"help"}
 
 
 def test_no_help_waits_for_what_a_command_runs() -> None:
@@ -43,11 +45,6 @@ def test_no_help_waits_for_what_a_command_runs() -> None:
         print(sorted({{*heavy}} & {{*sys.modules}}))
     """
     assert execute(sys.executable, "-c", code, cwd=TOP, check=True).stdout == "[]\n"
-
-
-def test_an_option_that_has_a_panel_or_is_common_is_one_of_a_command() -> None:
-    known = {param.name for command in PARSERS.values() for param in command.params}
-    assert {*COMMON, *PANELS} <= known | {"help"}
 
 
 @cases("words", *PARSERS)

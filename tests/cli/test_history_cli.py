@@ -11,8 +11,7 @@ import pytest
 
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Metric, Result
-from tests.cases import cases
-from tests.fixtures import Call, Patch
+from tests.cases import Call, Patch, cases
 from tests.history_records import QUIET, night, nights, nine, store
 from tests.records import ROWS
 
@@ -23,20 +22,6 @@ NAME = "default/bs1-ongoing10000-rep8/100 connections (raw)"
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     return store(tmp_path / "results", nine())
-
-
-def test_the_newest_run_and_what_changed(tmp_path: Path, call: Call) -> None:
-    out, err = call("history", store(tmp_path / "results", nine()[:6]), "--verbose")
-    assert err == "" and max(map(len, out.splitlines())) <= 80
-    text = " ".join(out.split())
-    assert text.startswith(
-        "micro noop: n6 against the 5 runs before: regressed in 1 of 2 rows, 100 c"
-    )
-    assert "differs: ray 2.60.0 -> 2.61.0" in text or "ray 2.61.0" in text
-    assert "2026-01-07 03:04 431.8 ray 2.60.0 -> 2.61.0" in text
-    assert "runs 6 found, 6 in this history" in text
-    shown = re.findall(r"2026-01-0\d 03:04 ([45]\d\d\.\d)", text)
-    assert shown == ["500.0", "512.0", "488.0", "505.0", "495.0", "431.8"]
 
 
 def test_runs_may_lie_deeper_or_be_named(results: Path, tmp_path: Path, call: Call) -> None:

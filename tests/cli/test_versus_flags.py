@@ -12,7 +12,6 @@ import pytest
 
 from serve_bench.benchmarks.own_app.options import OwnRunOptions
 from serve_bench.benchmarks.versus import command as versus_command
-from serve_bench.benchmarks.versus.command import read_versus
 from serve_bench.benchmarks.versus.options import VersusOptions
 from serve_bench.benchmarks.versus.spec import VersusSpec
 from serve_bench.cli import sides as cli_sides
@@ -31,8 +30,7 @@ from serve_bench.runner import in_turn
 from serve_bench.spec.sides import Times
 from serve_bench.store import read
 from tests import servers
-from tests.cases import cases
-from tests.fixtures import Call, Patch
+from tests.cases import Call, Patch, cases
 from tests.places import begin
 from tests.servers import KnownServer, serving
 
@@ -42,7 +40,7 @@ URLS: dict[str, Any] = {"a": "old=http://127.0.0.1:8000/x", "b": ["new=http://12
 
 
 def asked(*gate: Gate, **options: Any) -> tuple[Any, Any]:
-    return read_versus(VersusOptions.of(options), *gate or [Gate()])
+    return versus_command.read_versus(VersusOptions.of(options), *gate or [Gate()])
 
 
 def planned(*gate: Gate, **options: Any) -> VersusSpec:

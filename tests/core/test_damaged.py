@@ -1,7 +1,4 @@
-"""Damaged stored runs (tests/formats), one field of one record at a time.
-
-The commands that read stored runs read each in turn: nothing but BadInput may come out of them.
-"""
+"""Damaged stored runs, one field at a time: the commands that read them raise BadInput alone."""
 
 import copy
 import itertools
@@ -29,9 +26,8 @@ from serve_bench.core.result import Result
 from serve_bench.report.page import html_text
 from serve_bench.store import read
 from serve_bench.view.document import ReportOptions
-from tests.cases import cases
+from tests.cases import Call, cases
 from tests.core.test_formats import SUITES
-from tests.fixtures import Call
 from tests.places import FORMATS
 from tests.rendering import render, render_comparing
 

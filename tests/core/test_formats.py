@@ -31,8 +31,7 @@ from serve_bench.report import COMPARED
 from serve_bench.report.page import html_text
 from serve_bench.store import read
 from tests import places
-from tests.cases import cases
-from tests.refused import refusal
+from tests.cases import cases, refusal
 from tests.rendering import render, render_comparing
 from tests.sheet_parts import make_sheet
 

@@ -24,9 +24,7 @@ from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
 from serve_bench.serving.child import Child
 from serve_bench.store import read
 from tests import places, records, servers
-from tests.cases import cases
-from tests.fixtures import Call, Capture, Patch, Refuses
-from tests.servers import serving
+from tests.cases import Call, Capture, Patch, Refuses, cases
 
 SECRET = "s3cr3t-value"
 HASH = hash_value(SECRET)
@@ -99,7 +97,7 @@ def test_hidden_requests(flags: str, tmp_path: Path, capsys: Capture, monkeypatc
     answer = f"HTTP/1.1 500 No\r\nContent-Length: {len(said)}\r\n\r\n{said}".encode()
     monkeypatch.setitem(servers.ACTIONS, "repeats", servers._bytes(answer))
     out = str(tmp_path / "r")
-    with serving(lambda number: "repeats" if number % 2 else "ok") as server:
+    with servers.serving(lambda number: "repeats" if number % 2 else "ok") as server:
         about = [f"{server.url}{path}#f-{SECRET}", *flag, "--body", body, "-X", "POST"]
         lines = [["load", *about, "-n", "20", "-c", "1", "--out", out]]
         lines += [["report", out, "--format", form] for form in ("json", "csv", "markdown", "html")]

@@ -43,11 +43,10 @@ from serve_bench.serving import strays
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.spec.request import RequestKeys, ServeKeys, read_option_table
 from serve_bench.spec.suite import Around
-from tests.cases import cases, sure
+from tests.cases import cases, refusal, sure
 from tests.load.loads import TIMING
 from tests.places import program
 from tests.records import ROWS
-from tests.refused import refusal
 from tests.servers import serving
 from tests.suites import suite_with
 

@@ -2,7 +2,6 @@ from typing import Any
 
 from serve_bench.core import proof as proof_module
 from serve_bench.core.facts import LaunchProof
-from serve_bench.core.proof import HA_PROXY_FLAG, role_of, same_value, without_method
 from serve_bench.core.result import VariantUsed
 from serve_bench.core.schema import built
 from serve_bench.core.variants import BUILT_IN_VARIANTS
@@ -17,7 +16,7 @@ def contradictions(variant: VariantUsed, proof: dict[str, Any]) -> list[str]:
 
 def proof_of(variant: VariantUsed, **changes: Any) -> dict[str, Any]:
     flags = {name: value == "1" for name, value in variant.env.items()}
-    owner = "haproxy" if HA_PROXY_FLAG in variant.env else "proxy"
+    owner = "haproxy" if proof_module.HA_PROXY_FLAG in variant.env else "proxy"
     return {
         "port": 8000,
         "port_owner": {"pid": 1, "name": owner, "role": owner},
@@ -64,7 +63,7 @@ def test_what_contradicts_is_told_with_its_place() -> None:
     ("", None, True),
 )
 def test_flag_text_and_value(asked: str, found: object, same: bool) -> None:
-    assert same_value(asked, found) is same
+    assert proof_module.same_value(asked, found) is same
 
 
 @cases(
@@ -80,7 +79,7 @@ def test_flag_text_and_value(asked: str, found: object, same: bool) -> None:
     ("bash", "other"),
 )
 def test_roles_by_title(title: str, role: str) -> None:
-    assert role_of(title) == role
+    assert proof_module.role_of(title) == role
 
 
 @cases(
@@ -92,4 +91,4 @@ def test_roles_by_title(title: str, role: str) -> None:
     ("/usr/bin/haproxy -f a.cfg", "/usr/bin/haproxy -f a.cfg"),
 )
 def test_a_title_without_the_method_that_runs(title: str, kept: str) -> None:
-    assert without_method(title) == kept
+    assert proof_module.without_method(title) == kept

@@ -30,9 +30,8 @@ from serve_bench.core.row_places import MetricNames
 from serve_bench.core.traffic import Traffic
 from serve_bench.spec.suite import Around
 from serve_bench.store.files import read_toml, suite_file
-from tests.cases import cases
+from tests.cases import cases, refusal
 from tests.records import launch, run, trial
-from tests.refused import refusal
 from tests.suites import suite_with
 
 URL = "http://127.0.0.1:8000"
@@ -260,10 +259,7 @@ def test_bad_rows(rows: list[dict[str, Any]], flags: dict[str, Any], message: st
 
 
 def in_ray() -> set[str]:
-    """List the metrics of release/serve_tests/workloads/microbenchmarks.py.
-
-    Without the two tests that it leaves out by default: by its own rule (read on 2026-11-26).
-    """
+    """List the metrics of Ray's microbenchmarks.py (2026-11-26), but two that it leaves out."""
     names = set()
     for protocol in ("http", "grpc", "handle"):
         for size in ("", "_1mb", "_10mb"):

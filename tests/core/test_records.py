@@ -19,9 +19,8 @@ from serve_bench.core.result import (
     result_of,
     trial_key,
 )
-from tests.cases import cases
+from tests.cases import cases, refusal
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
-from tests.refused import refusal
 
 FIRST, SECOND = planned(row=ROWS[0]), planned(row=ROWS[1])
 RESUME = Resume(argv=("serve-bench",), started_at=AT)

@@ -1,6 +1,5 @@
 from serve_bench.core.slo import Objective, parse_slo
-from tests.cases import cases
-from tests.refused import refusal
+from tests.cases import cases, refusal
 
 DEFAULT = Objective("errors", "errors", 0.01, given=False)
 TTFT = Objective("ttft_p95", "percentile", 200e6, metric="ttft", share=0.95)

@@ -14,8 +14,7 @@ from serve_bench.core.traffic import Traffic
 from serve_bench.runner.agenda import Agenda
 from serve_bench.spec.axes import axis_options
 from serve_bench.store.files import read_toml, shipped, suite_file
-from tests.cases import cases
-from tests.refused import refusal
+from tests.cases import cases, refusal
 from tests.suites import suite_with
 
 

@@ -2,8 +2,7 @@ from serve_bench.core.content import Content
 from serve_bench.core.load_spec import Stage
 from serve_bench.core.schema import built, plain
 from serve_bench.core.timeline import PlannedFault, Timeline, check_faults, read_fault
-from tests.cases import cases
-from tests.refused import refusal
+from tests.cases import cases, refusal
 
 STOPPED = PlannedFault("stop", 30.0, "replica", None, 5.0)
 

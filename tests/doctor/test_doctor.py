@@ -13,11 +13,9 @@ from serve_bench.cli.doctor import format_json, format_text
 from serve_bench.core.errors import BadInput
 from serve_bench.doctor import CheckFinding, Findings, diagnose, machine, software
 from serve_bench.doctor.finding import Tone
-from serve_bench.doctor.software import Interpreter
 from serve_bench.observing.profiler import ProfileFailed
 from serve_bench.serving import strays
-from tests.cases import cases
-from tests.fixtures import Call, Patch
+from tests.cases import Call, Patch, cases
 from tests.places import TOP, execute, program
 
 FINDINGS: Findings = {
@@ -32,7 +30,7 @@ FAILED: Findings = {**FINDINGS, "Ray": CheckFinding("failure", "not installed", 
 @pytest.fixture
 def bare(monkeypatch: Patch, tmp_path: Path) -> Path:
     """Make a root with neither /proc nor /sys, and no Ray, HAProxy or py-spy."""
-    missing = Interpreter("python", "3.11.7", None, None, None)
+    missing = software.Interpreter("python", "3.11.7", None, None, None)
     monkeypatch.setattr(software, "ask_interpreter", lambda path: missing)
     monkeypatch.setattr(machine, "STEAL_WATCHED_S", 0.0)
     gone = Mock(side_effect=FileNotFoundError(2, "no such file"))
@@ -105,7 +103,7 @@ def test_a_failure_alone_exits_1(tone: Tone, code: int, monkeypatch: Patch, call
         CheckFinding("warning", "slow")
 
 
-RAY = Interpreter("python", "3.11.7", "2.60.0", None, None)
+RAY = software.Interpreter("python", "3.11.7", "2.60.0", None, None)
 
 
 @cases(
@@ -117,7 +115,7 @@ RAY = Interpreter("python", "3.11.7", "2.60.0", None, None)
     (replace(RAY, ray="3.0.0.dev0"), "ok", "3.0.0.dev0, Python"),
     (replace(RAY, ray="master"), "unknown", "master: not a version that can be judged"),
 )
-def test_ray(interpreter: Interpreter, tone: str, text: str) -> None:
+def test_ray(interpreter: software.Interpreter, tone: str, text: str) -> None:
     finding = software.check_ray(interpreter)
     assert finding.tone == tone and finding.text.startswith(text)
     install = "python -m pip install 'ray[serve]'"
@@ -136,9 +134,8 @@ def test_an_interpreter_is_asked(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("RAY_SERVE_HAPROXY_BINARY_PATH", "/of/the/shell")  # reaches no launch
     python = ".".join(str(part) for part in sys.version_info[:3])
-    assert software.ask_interpreter(None) == Interpreter(
-        sys.executable, python, "9.8.7", binary, "broken"
-    )
+    found = software.Interpreter(sys.executable, python, "9.8.7", binary, "broken")
+    assert software.ask_interpreter(None) == found
     other = software.ask_interpreter(sys.executable)  # a variant's does not see our packages
     assert other.ray != "9.8.7" and other.haproxy != binary
 

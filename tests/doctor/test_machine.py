@@ -6,10 +6,8 @@ from types import SimpleNamespace
 import psutil
 
 from serve_bench.doctor import CheckFinding, machine
-from serve_bench.doctor.machine import GIB
 from serve_bench.observing import host
-from tests.cases import cases
-from tests.fixtures import Patch
+from tests.cases import Patch, cases
 from tests.observing.test_host import write
 
 Check = Callable[[Path], CheckFinding]
@@ -149,10 +147,10 @@ def test_memory(
     tmp_path: Path,
     monkeypatch: Patch,
 ) -> None:
-    memory = SimpleNamespace(total=total * GIB, available=available * GIB)
+    memory = SimpleNamespace(total=total * machine.GIB, available=available * machine.GIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     if limit is not None:
-        most, free = (int(gib * GIB) for gib in limit)
+        most, free = (int(gib * machine.GIB) for gib in limit)
         cgroup(tmp_path, max=str(most), current=str(most - free), stat="anon 5")
     finding = machine.check_memory(tmp_path)
     assert (finding.tone, finding.text) == (tone, text)

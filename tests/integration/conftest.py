@@ -209,10 +209,7 @@ def launched_as(
 
 @pytest.fixture(scope="session")
 def shared_serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Serving]]:
-    """Share the cluster of a built-in variant until the end of the session.
-
-    For tests that need a Serve to deploy on, and end no process of it but replicas.
-    """
+    """Share a built-in variant's cluster with tests that deploy on Serve and end replicas alone."""
     folder = tmp_path_factory.mktemp("shared")
     with own_place() as place, contextlib.ExitStack() as stack:
 
@@ -233,10 +230,7 @@ def put_on_path(serving: Serving, *files: Path) -> None:
 
 
 def wait_for_load_worker(owner: int, then_s: float) -> None:
-    """Wait until a load worker below this process has its connections, and `then_s` more.
-
-    The warm-up begins with them, and what is measured follows it.
-    """
+    """Wait until a load worker has its connections, with which the warm-up begins, and `then_s`."""
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         for child in psutil.Process(owner).children(recursive=True):

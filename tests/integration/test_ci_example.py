@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.store import read
-from tests.fixtures import Patch
+from tests.cases import Patch
 from tests.places import build_wheel, execute, git
 from tests.test_ci_example import EXAMPLE, commands
 
@@ -68,9 +68,8 @@ def test_stored_rounds_pass_on_the_same_app_alone(clean: Say, tmp_path: Path) ->
 
     stored = clean(store)
     assert stored.returncode == 0, stored.stdout
-    assert (
-        "2 passed" in stored.stdout and "Saved benchmark data in" in stored.stdout + stored.stderr
-    )
+    said = stored.stdout + stored.stderr
+    assert "2 passed" in stored.stdout and "Saved benchmark data in" in said
 
     same = clean(compare)
     assert same.returncode == 0, same.stdout + same.stderr

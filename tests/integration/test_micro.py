@@ -183,10 +183,7 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
 
 @pytest.mark.ci
 def test_parts_of_serve_that_die_in_trials_are_named_and_the_rows_doubted(tmp_path: Path) -> None:
-    """Kill a replica, which Serve replaces, and a raylet, after which that cluster is lost.
-
-    The next launch is none the worse for it.
-    """
+    """Kill a replica, which Serve replaces, and a raylet, which costs that launch and no other."""
     folder = tmp_path / "run"
     process = start(
         *("micro", *SHORT, "--max-ongoing-requests", "50,100,200", "--num-replicas", "1"),

@@ -28,8 +28,7 @@ from serve_bench.load.merge import combine
 from serve_bench.nodes.crew import NodeCrew, NodesFailed
 from serve_bench.runner.load_source import NodeLoads
 from serve_bench.store import read
-from tests.cases import sure
-from tests.fixtures import Patch
+from tests.cases import Patch, sure
 from tests.integration.conftest import RayNodes, ray_nodes, until
 from tests.places import execute, program
 from tests.servers import serving

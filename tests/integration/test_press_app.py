@@ -66,10 +66,7 @@ def lines(serving: Serving, component: str) -> list[str]:
 
 
 def logged(serving: Serving, *words: str) -> tuple[Counter[str], int]:
-    """Count lines with each of these words, and all, by component, once nothing more comes.
-
-    What an answer leaves in the log is written after it is sent.
-    """
+    """Count lines with these words, and all, by component, once what is written late has come."""
     seen: list[str] = []
     while seen != (now := lines(serving, "replica") + lines(serving, "proxy")):
         seen = now
@@ -125,9 +122,8 @@ def test_every_handler_gives_the_same_scores(shared_serving: Callable[[str], Ser
             assert status == 422 and list(content) == ["detail"] and "\n" not in content["detail"]
         counts = serving.counts()[pid]
         assert counts.requests - before.requests == len(BODIES)
-        scored = {
-            size: number - before.batches.get(size, 0) for size, number in counts.batches.items()
-        }
+        earlier = before.batches
+        scored = {size: n - earlier.get(size, 0) for size, n in counts.batches.items()}
         assert sum(size * number for size, number in scored.items()) == len(BODIES)
         assert (len(BODIES) / sum(scored.values()) > 1.5) == ("max_batch_size" in settings)
         forward = serving.forward_ns()[pid]
@@ -179,13 +175,9 @@ def test_what_is_logged_is_what_the_level_says(on_the_loop: Serving) -> None:
     asked = len(BODIES)
     info = {f"replica: {word}" for word in (*APP_INFO, SERVE_INFO)} | {f"proxy: {SERVE_INFO}"}
     debug = info | {f"replica: {word}" for word in (*APP_DEBUG, SERVE_DEBUG)}
-    per_request: dict[str, set[str]] = {
-        "INFO": info,
-        "ERROR": set(),
-        "DEBUG": debug,
-        "WARNING": set(),
-    }
-    for level, expected in per_request.items():
+    no_words = set[str]()
+    by_level = {"INFO": info, "ERROR": no_words, "DEBUG": debug, "WARNING": no_words}
+    for level, expected in by_level.items():
         done = deploy(serving, NOOP, log_level=level)
         assert done.in_place == (level == "ERROR")  # to and from DEBUG replicas start anew
         levels = {"proxy": level, "controller": level, "replicas": [level]}

@@ -150,16 +150,12 @@ def _whole_difference(profiles: Mapping[str, Stacks], folder: Path) -> None:
     limit = by_chance(profiles.values())
     found = list_changes(profiles["one"], profiles["two"])
     for sign, hot in ((1, "hot_two"), (-1, "hot_one")):
-        assert [name for name, of_a, of_b in found if sign * (of_b - of_a) > limit] == [
-            f"{hot} (hot.py)"
-        ]
+        names = [name for name, of_a, of_b in found if sign * (of_b - of_a) > limit]
+        assert names == [f"{hot} (hot.py)"]
 
 
 def by_chance(profiles: Iterable[Stacks]) -> float:
-    """Compute by how many points a share of 10 % may differ: four errors of sampling.
-
-    A busy machine gives a quarter of the samples that were asked for.
-    """
+    """Compute by how many points a share of 10 % may differ on a busy machine: four errors."""
     return 400.0 * math.sqrt(sum(0.1 * 0.9 / total(stacks) for stacks in profiles))
 
 
@@ -194,9 +190,8 @@ def _what_cannot_be_seen(started: Serving, replica: int, folder: Path) -> None:
     assert {"haproxy", "haproxy_manager", "fallback_proxy", "replica", "controller"} <= roles
     assert (known[replica].app, known[replica].deployment) == ("hot", "Hot")
     listed = run_to_end(["profile", "--list"], folder)
-    assert re.search(
-        rf"^{replica} +replica +hot +Hot +\d+ +\d+ +--pid {replica}$", listed.stdout, re.M
-    )
+    row = rf"^{replica} +replica +hot +Hot +\d+ +\d+ +--pid {replica}$"
+    assert re.search(row, listed.stdout, re.M)
     haproxy = next(process.pid for process in started.processes() if process.role == "haproxy")
     refused = run_checked(["profile", "--pid", str(haproxy)], folder, 2)
     assert f"process {haproxy} is haproxy, which is C" in refused.stderr

@@ -34,11 +34,8 @@ TOKENS = 20
 CLIENTS = {"http": "raw", "stream": "raw", "grpc": "grpc", "handle": "handle"}
 
 CHAT = "/v1/chat/completions"
-BODY = {
-    "messages": [{"role": "user", "content": "How are you"}],
-    "stream": True,
-    "max_tokens": TOKENS,
-}
+MESSAGE = {"role": "user", "content": "How are you"}
+BODY = {"messages": [MESSAGE], "stream": True, "max_tokens": TOKENS}
 
 
 @pytest.mark.ci

@@ -71,10 +71,7 @@ def median_wait_ns(episodes: list[dict[str, Any]]) -> float:
 
 
 def check_batched(episodes: list[dict[str, Any]]) -> float:
-    """Check for one agent latency a step, at least the policy's, within the longest wait.
-
-    Return the median of what observers waited for, ns.
-    """
+    """Check for one agent latency a step, within the longest wait; return the median wait, ns."""
     for episode in episodes:
         agent, calls = episode["agent_latency_ns"], episode["observer_latency_ns"]
         assert episode["batch_size"] == OBSERVERS == len(calls)
@@ -89,10 +86,7 @@ def check_batched(episodes: list[dict[str, Any]]) -> float:
 
 
 def check_alone(episodes: list[dict[str, Any]]) -> float:
-    """Check for one agent latency a call, no two at once: the observers queue.
-
-    Return the median of what they waited for, ns.
-    """
+    """Check for one agent latency a call, no two at once; return the median wait, ns."""
     in_system = []
     for episode in episodes:
         agent, calls = episode["agent_latency_ns"], episode["observer_latency_ns"]
@@ -206,10 +200,7 @@ def alive(pid: int) -> bool:
     pytest.param("serve", "ctrl-c", 130, marks=LONG, id="serve-ctrl-c"),
 )
 def test_an_end_from_outside(backend: str, end: str, code: int, tmp_path: Path) -> None:
-    """In `both` nobody but its own program, which is in an episode, is left to end the launch.
-
-    Where the warden is left, it ends a run as in test_kill.py.
-    """
+    """In `both` nobody but its own program, which is in an episode, is left to end the launch."""
     folder = tmp_path / "r"
     command = [*BREAKS, "--backend", backend, "--episodes", "1000", "--out", "r"]
     process = start(*command, cwd=tmp_path)

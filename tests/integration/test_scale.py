@@ -25,10 +25,8 @@ def test_an_ensemble_is_summed_right_by_handle_and_by_http(tmp_path: Path) -> No
     sizes = ("--fanout", "3", "--duration", "1s", "--warmup", "0.5s", "--requests", "5")
     result = measure(["scale", "ensemble", *sizes, "--perf-metrics", "p.json"], tmp_path)
     rows = {trial.row.label.partition(", ")[2]: trial for trial in result.trials}
-    assert list(rows) == [
-        *("handle, throughput", "handle, latency"),
-        *("HTTP, throughput", "HTTP, latency"),
-    ]
+    kinds = ("throughput", "latency")
+    assert list(rows) == [f"{way}, {kind}" for way in ("handle", "HTTP") for kind in kinds]
     for trial in rows.values():  # every answer was compared with the sum
         assert trial.counts.completed > 0 and trial.counts.failed == {}
         assert trial.usage.processes

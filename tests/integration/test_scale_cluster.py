@@ -51,10 +51,7 @@ def get(url: str, timeout_s: float = 30.0) -> str:
 
 
 def get_from(url: str, app: ScaleApp) -> str:
-    """Get an answer; up to three times from an application that calls itself.
-
-    It loses an answer about once in a thousand calls (docs/scale.md).
-    """
+    """Get an answer; one that calls itself loses one in a thousand (docs/scale.md): ask thrice."""
     for _ in range(2 if app in MULTI else 0):
         with contextlib.suppress(TimeoutError):
             return get(url + app.route_prefix, LOST_S)

@@ -1,7 +1,4 @@
-"""A load with a count, run by an engine in this process: quick, since no worker is started.
-
-What it leaves out (workers, driver, warm-up) has tests of its own in test_drive.py.
-"""
+"""A load with a count, run by an engine here: quick. test_drive.py has workers and warm-up."""
 
 import time
 from collections import Counter

@@ -23,7 +23,6 @@ from serve_bench.load.tally import NEVER
 from tests import servers
 from tests.cases import cases, sure
 from tests.load.loads import TIMING, check_log, injected_failures, mixed, run_here
-from tests.servers import serving
 
 pytestmark = pytest.mark.process
 
@@ -47,7 +46,7 @@ def unfair(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_each_connection_sends_its_own_requests(unfair: str) -> None:
-    with serving(servers.always(unfair)) as server:
+    with servers.serving(servers.always(unfair)) as server:
         result = run_here(Load(Request(server.url), connections=5, each=EACH))
     assert [*Counter(exchange.peer for exchange in server.log).values()] == [EACH] * 5
     assert result.total.completed == 5 * EACH == sum(result.windows)
@@ -64,7 +63,7 @@ def test_each_connection_sends_its_own_requests(unfair: str) -> None:
 )
 def test_a_connection_that_is_done_is_not_opened_again(action: str, keepalive: bool) -> None:
     log = RequestLog()
-    with serving(servers.always(action)) as server:
+    with servers.serving(servers.always(action)) as server:
         load = Load(Request(server.url), connections=4, each=EACH, keepalive=keepalive)
         result = drive_load(load, TIMING, log=log)
     assert Counter(row.client for row in log.rows()) == dict.fromkeys(range(4), EACH)
@@ -103,7 +102,7 @@ def test_time_ends_a_load_that_is_not_done() -> None:
     """One connection is never answered, which leaves the tail open; the others end in the drain."""
     timing = Timing(windows=1, window_s=0.4, drain_s=0.2)
     log = RequestLog()
-    with serving(lambda number: "silent" if number == 5 else "ok", delay_s=0.01) as server:
+    with servers.serving(lambda number: "silent" if number == 5 else "ok", delay_s=0.01) as server:
         load = Load(Request(server.url), connections=4, processes=2, each=10_000)
         result = drive_load(load, timing, log=log)
     measured = result.measured
@@ -135,12 +134,9 @@ def test_time_ends_a_load_that_is_not_done() -> None:
     ({"client": "aiohttp", "rate": 300.0, "max_connections": 30}, SHORT),
 )
 def test_log_account_and_server_agree(options: dict[str, Any], timing: Timing) -> None:
-    """From the warm-up to the drain, through two workers: nothing is lost between two parts.
-
-    Each failure has the class of what the server did.
-    """
+    """Nothing is lost from warm-up to drain, through two workers; failures have their class."""
     log = RequestLog()
-    with serving(mixed(7), delay_s=0.001) as server:
+    with servers.serving(mixed(7), delay_s=0.001) as server:
         request = Request(server.url, expect_body=b"ok")
         load = Load(request, connections=5, processes=2, timeout_s=1.0, **options)
         result = drive_load(load, timing, log=log)
@@ -174,7 +170,7 @@ def test_log_account_and_server_agree(options: dict[str, Any], timing: Timing) -
 def test_a_log_is_of_our_own_clients_and_leaves_nothing_open() -> None:
     before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
     log = RequestLog()
-    with serving() as server:
+    with servers.serving() as server:
         for _ in range(2):  # the second load begins the log anew
             drive_load(Load(Request(server.url), connections=2, each=3), TIMING, log=log)
     assert len(log) == 6
@@ -214,10 +210,7 @@ READ = st.tuples(st.integers(1, 3_000), st.integers(1, 3))
 def test_the_log_of_a_stream_has_its_gaps(
     requests: list[tuple[int, list[tuple[int, int]]]], limits: list[int]
 ) -> None:
-    """Of every request the first event, the number of gaps, their sum, and those above each limit.
-
-    Each event that came with another of its read is a gap of 0 ns.
-    """
+    """First event, number, sum and long ones of the gaps; an event of the same read is 0 ns off."""
     log = RequestLog(limits)
     (order,) = log.open(1, streams=True)
     notes, expected = Notes(order.limits_ns), []

@@ -22,8 +22,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.load.driver import drive_load
 from serve_bench.load.grpc_client import GrpcEngine
 from serve_bench.load.request_log import RequestLog
-from tests.cases import cases
-from tests.fixtures import Capture, Patch
+from tests.cases import Capture, Patch, cases
 from tests.load.loads import check_log, run_here
 
 pytestmark = pytest.mark.process

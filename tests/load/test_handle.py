@@ -1,7 +1,4 @@
-"""What the client of a handle makes of a request and of exceptions.
-
-The load itself is tested on a real Serve (tests/integration/test_protocols.py).
-"""
+"""The client of a handle, its requests and exceptions; its load: integration/test_protocols.py."""
 
 import ray
 from ray.serve._private.common import DeploymentID

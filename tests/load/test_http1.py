@@ -13,16 +13,14 @@ from serve_bench.core.load_spec import Client, Load, Streaming
 from serve_bench.core.request_spec import Request
 from serve_bench.load import http1
 from serve_bench.load.failures import describe_seen
-from serve_bench.load.http1 import OTHER, PLAIN, WAITING, ResponseFramer
 from tests import servers
-from tests.cases import cases
-from tests.fixtures import Patch
+from tests.cases import Patch, cases
 from tests.load.loads import run_here, split
 
 URL = "http://127.0.0.1:8000/noop"
 
 
-def take(framer: ResponseFramer, *parts: bytes) -> ResponseFramer:
+def take(framer: http1.ResponseFramer, *parts: bytes) -> http1.ResponseFramer:
     """Feed as the engine does."""
     for part in parts:
         framer.parser.feed_data(part)
@@ -31,7 +29,7 @@ def take(framer: ResponseFramer, *parts: bytes) -> ResponseFramer:
     return framer
 
 
-def checked(expected: bytes = b"ok") -> tuple[ResponseFramer, Request]:
+def checked(expected: bytes = b"ok") -> tuple[http1.ResponseFramer, Request]:
     request = Request(URL, expect_body=expected)
     return http1.make_framer(request), request
 
@@ -39,12 +37,12 @@ def checked(expected: bytes = b"ok") -> tuple[ResponseFramer, Request]:
 def test_a_response_of_a_coding_without_a_length_ends_with_the_connection() -> None:
     framer, request = checked()
     take(framer, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", b"o", b"k")
-    assert framer.done == WAITING
+    assert framer.done == http1.WAITING
     assert framer.eof()
-    assert (framer.done, framer.status, framer.keep_alive) == (OTHER, 200, False)
+    assert (framer.done, framer.status, framer.keep_alive) == (http1.OTHER, 200, False)
     assert http1.judge(framer, request) is None
-    old = take(ResponseFramer(), b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
-    assert (old.done, old.status, old.keep_alive) == (OTHER, 200, False)
+    old = take(http1.ResponseFramer(), b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    assert (old.done, old.status, old.keep_alive) == (http1.OTHER, 200, False)
 
 
 @cases("length", b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"")
@@ -53,22 +51,20 @@ def test_a_response_to_head_has_no_body(length: bytes) -> None:
     framer = http1.make_framer(Request(URL, method="HEAD"))
     for at in range(len(response) + 1):
         take(framer, response[:at], response[at:])
-        assert (framer.done, framer.status) == (PLAIN, 200)
+        assert (framer.done, framer.status) == (http1.PLAIN, 200)
         framer.reset()
     with pytest.raises(HttpParserError):
         framer.parser.feed_data(response + b"hello")
     folded = http1.make_framer(Request(URL, method="HEAD"))
     take(folded, b"HTTP/1.1 200 OK\nX: a\n b\r\nContent-Length:\r\n 5\n\n")
-    assert (folded.done, folded.status) == (PLAIN, 200)
+    assert (folded.done, folded.status) == (http1.PLAIN, 200)
 
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=12).map(str.encode)
 HEADERS = st.lists(st.tuples(TOKEN.map(lambda t: b"x-" + t), TOKEN), max_size=4)
 COLONS = st.sampled_from([b": ", b":", b":  "])
-INTERIM = [
-    b"HTTP/1.1 100 Continue\r\n\r\n",
-    b"HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n",
-]
+HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n"
+INTERIM = [b"HTTP/1.1 100 Continue\r\n\r\n", HINTS]
 
 
 @st.composite
@@ -142,8 +138,8 @@ def test_raw_and_aiohttp_frame_alike(
     framer, request = checked(b"ok")
     take(framer, *pieces)
     if ending == "eof":
-        assert framer.done == WAITING and framer.eof()
-    assert framer.done in (PLAIN, OTHER)
+        assert framer.done == http1.WAITING and framer.eof()
+    assert framer.done in (http1.PLAIN, http1.OTHER)
     assert framer.keep_alive == (ending not in ("eof", "close"))
     framed = http1.judge(framer, request), framer.status
     assert clients_read(pieces, ending not in ("eof", "close")) == [framed, framed]

@@ -139,9 +139,8 @@ def test_slices_are_for_closed_loops(options: dict[str, Any]) -> None:
 def test_an_open_loop_meets_two_targets_in_turn() -> None:
     plan = Slices(pairs=3, slice_s=0.2, warmup_s=0.05, seed=5)
     with serving() as a, serving() as b:
-        loads = tuple(
-            Load(Request(at.url, expect_body=b"ok"), connections=2, rate=100.0) for at in (a, b)
-        )
+        requests = [Request(at.url, expect_body=b"ok") for at in (a, b)]
+        loads = [Load(request, connections=2, rate=100.0) for request in requests]
         results = drive_windows((loads[0], loads[1]), plan)
     turns = turns_of(results)
     assert [sorted(side for _, _, side in turns[k : k + 2]) for k in (0, 2, 4)] == [[0, 1]] * 3

@@ -140,9 +140,7 @@ def test_latency_is_the_servers_time(client: Client, loop: str, slow: str) -> No
 @pytest.mark.parametrize("client", CLIENTS)
 def test_connections_grow_with_the_need(client: Client) -> None:
     with serving(delay_s=0.1) as server:
-        load = Load(
-            Request(server.url), client=client, connections=1, max_connections=60, rate=100.0
-        )
+        load = Load(Request(server.url), client=client, connections=1, max_connections=60, rate=1e2)
         result = drive_load(load, Timing(windows=1, window_s=0.5, **NOW))
     assert result.waited == 0 == result.total.unsent
     assert 9 <= server.connections <= 61

@@ -15,7 +15,6 @@ from serve_bench.core.load_result import Counts, Progress, WorkerReport
 from serve_bench.core.load_spec import Arrivals, Load, Stage
 from serve_bench.core.request_spec import Request
 from serve_bench.load import driver
-from serve_bench.load.driver import Watch, is_steady
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.merge import add_times, client_verdict, close_account
 from serve_bench.load.messages import Messages, line_of
@@ -42,7 +41,7 @@ DRAW = random.Random(5)
     ([max(0.0, DRAW.gauss(100, 26)) for _ in range(30)], True),  # noise alone
 )
 def test_a_rate_is_steady_that_neither_climbs_nor_falls(rates: list[float], steady: bool) -> None:
-    assert is_steady([0, *(int(n) for n in accumulate(rates))]) is steady
+    assert driver.is_steady([0, *(int(n) for n in accumulate(rates))]) is steady
 
 
 def judgeable(workers: list[WorkerReport], *times: list[int]) -> Any:
@@ -339,7 +338,7 @@ def test_most_ticks_of_the_parent_read_no_histogram(monkeypatch: pytest.MonkeyPa
         return histogram(board, part, kind)
 
     monkeypatch.setattr(shared, "histogram", reading)
-    watch = Watch(shared, 1.0, 1.0, seen.append, 10**9, 2 * 10**9, _begun=0, _last=0)
+    watch = driver.Watch(shared, 1.0, 1.0, seen.append, 10**9, 2 * 10**9, _begun=0, _last=0)
     for tick in range(1, 9):
         now[0] = tick * 250_000_001
         watch.look("warmup" if tick < 4 else "measure")

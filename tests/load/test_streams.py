@@ -285,10 +285,8 @@ def test_a_load_by_time_counts_events_by_window_and_keeps_a_log() -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_log_of_streams_has_the_class_and_the_events_of_each(loop: str) -> None:
-    kinds = [
-        [(0.0, HEAD + EVENT * 2), (0.01, EVENT + LAST)],
-        *(steps for steps, _, _ in WRONG.values()),
-    ]
+    sound: Steps = [(0.0, HEAD + EVENT * 2), (0.01, EVENT + LAST)]
+    kinds = [sound, *(steps for steps, _, _ in WRONG.values())]
     ends = {failure for _, failure, _ in WRONG.values()}
     log = RequestLog()
     with serving(steps=lambda number: kinds[number % len(kinds)]) as server:

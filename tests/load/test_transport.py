@@ -24,7 +24,6 @@ from serve_bench.load.pacing import Timer
 from tests import servers
 from tests.cases import cases, sure
 from tests.load.loads import TIMING, injected_failures, mixed, run_here, timed_here
-from tests.servers import serving
 
 pytestmark = pytest.mark.process
 
@@ -64,7 +63,7 @@ LONG: Final = b"a" * 10_000_000
 
 def test_no_request_follows_one_that_was_answered_before_it_was_sent_whole() -> None:
     """A replica that does not read the body of a post answers it so."""
-    with serving(early=True) as server:
+    with servers.serving(early=True) as server:
         request = Request(server.url, method="POST", body=LONG, expect_body=b"ok")
         load = load_of(request, "raw", count=None)
         result = drive_load(load, Timing(0.2, 0.2, windows=3, window_s=0.2))
@@ -75,7 +74,7 @@ def test_no_request_follows_one_that_was_answered_before_it_was_sent_whole() -> 
     (note,) = trial_of(planned, "", "at", result, 1.0).client.notes
     assert note.startswith(f"{result.early:,} of {result.completed_in_windows:,} requests were")
     # An answer counts though the rest of the request was refused.
-    with serving(servers.always("too_large"), early=True) as server:
+    with servers.serving(servers.always("too_large"), early=True) as server:
         result = run(Request(server.url, method="POST", body=LONG), "raw")
     assert result.total.failed == {"status": 30} and len(server.log) == 30
     assert result.status_codes == {413: 30}
@@ -85,10 +84,7 @@ def test_no_request_follows_one_that_was_answered_before_it_was_sent_whole() -> 
 def test_edges_between_an_answer_and_the_next_request_leave_the_account_whole(
     scheme: str, certificate: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answers of one look at the sockets are all read before the next requests are sent.
-
-    Here each read and each send takes 1 ms, and measuring begins at many places of that course.
-    """
+    """Answers of one look are read before requests are sent; each takes 1 ms, measured anywhere."""
 
     def late() -> int:
         time.sleep(0.001)
@@ -99,7 +95,7 @@ def test_edges_between_an_answer_and_the_next_request_leave_the_account_whole(
     cert, context = certificate
     sent = 0
     for place in range(12):
-        with serving(tls=context if scheme == "https" else None) as server:
+        with servers.serving(tls=context if scheme == "https" else None) as server:
             request = Request(server.url, ca_file=str(cert))
             load = load_of(request, "raw", count=None, connections=8)
             with timed_here(load, 2, 0.02, 30_000_000 + place * 1_300_000) as (counts, tally, _):
@@ -112,7 +108,7 @@ def test_edges_between_an_answer_and_the_next_request_leave_the_account_whole(
 @CLIENTS
 def test_https_failures_by_class(client: Client, certificate: tuple[Path, ssl.SSLContext]) -> None:
     cert, context = certificate
-    with serving(mixed(7), tls=context) as server:
+    with servers.serving(mixed(7), tls=context) as server:
         request = Request(server.url, expect_body=b"ok", ca_file=str(cert))
         result = run_in_worker(request, client, connections=6, count=150, timeout_s=1.0)
     expected = injected_failures(server)
@@ -144,7 +140,7 @@ def test_https_responses_of_whole_records(
 
     monkeypatch.setitem(servers.ACTIONS, "records", answer)
     cert, context = certificate
-    with serving(servers.always("records"), tls=context) as server:
+    with servers.serving(servers.always("records"), tls=context) as server:
         request = Request(server.url, expect_body=body, ca_file=str(cert))
         result = run(request, "raw")
     assert result.total.failed == {} and result.total.completed == 30 == len(server.log)
@@ -153,7 +149,7 @@ def test_https_responses_of_whole_records(
 
 @CLIENTS
 def test_https_not_verified(client: Client, certificate: tuple[Path, ssl.SSLContext]) -> None:
-    with serving(tls=certificate[1]) as server:
+    with servers.serving(tls=certificate[1]) as server:
         with pytest.raises(LoadError, match=r"^connect: .*certificate verify failed") as caught:
             run_in_worker(Request(server.url), client)
         assert "\n" not in str(caught.value)
@@ -180,13 +176,13 @@ def test_tls_to_a_server_without_it(client: Client) -> None:
 @CLIENTS
 def test_unix_sockets_and_ipv6(client: Client, tmp_path: Path) -> None:
     path = str(tmp_path / "s")
-    with serving(servers.every_nth(7, "close_before"), unix_path=path) as server:
+    with servers.serving(servers.every_nth(7, "close_before"), unix_path=path) as server:
         result = run(Request("http://localhost/x", unix_socket=path), client)
     assert result.total.sent == 30 == len(server.log)
     assert result.total.failed == {"reset": 4}
     assert b"GET /x HTTP/1.1" in server.log[0].head
     if "0" * 31 + "1" in Path("/proc/net/if_inet6").read_text(encoding="ascii"):  # ::1 is there
-        with serving(host="::1") as server:
+        with servers.serving(host="::1") as server:
             result = run(Request(server.url), client)
         assert result.total.completed == 30
         assert f"Host: [::1]:{server.port}".encode() in server.log[0].head
@@ -202,7 +198,7 @@ def targets(server: servers.KnownServer) -> list[str]:
 @CLIENTS
 def test_paths_and_bodies_are_cycled_together(client: Client) -> None:
     big = bytes(range(256)) * 8192  # 2 MiB: more than the socket takes at once
-    with serving() as server:
+    with servers.serving() as server:
         request = Request(server.url, method="POST", paths=PATHS, bodies=(b"one", big))
         result = run(request, client, connections=1, count=12)
     assert result.total.completed == 12 and {e.method for e in server.log} == {"POST"}
@@ -216,7 +212,7 @@ def test_both_clients_send_the_same_targets_however_odd() -> None:
     paths = tuple(odd.split())
 
     def sent(client: Client) -> list[str]:
-        with serving() as server:
+        with servers.serving() as server:
             run(Request(server.url, paths=paths), client, connections=1, count=len(paths))
         return targets(server)
 
@@ -225,7 +221,7 @@ def test_both_clients_send_the_same_targets_however_odd() -> None:
 
 @CLIENTS
 def test_without_keepalive_every_request_has_its_connection(client: Client) -> None:
-    with serving(servers.always("connection_close"), delay_s=0.001) as server:
+    with servers.serving(servers.always("connection_close"), delay_s=0.001) as server:
         request = Request(server.url, headers=(("Authorization", "Bearer t"), ("X-Two", "2")))
         result = run(request, client, keepalive=False)
     assert result.total.completed == 30
@@ -238,7 +234,7 @@ def test_without_keepalive_every_request_has_its_connection(client: Client) -> N
 @cases("action", "close_before", "error500", "reset", "silent")
 def test_retries_are_counted_apart(client: Client, action: str) -> None:
     nth = 10
-    with serving(servers.every_nth(nth, action), delay_s=0.002) as server:
+    with servers.serving(servers.every_nth(nth, action), delay_s=0.002) as server:
         request = Request(server.url, paths=PATHS)
         result = run(request, client, retries=3, connections=1, timeout_s=0.4)
     answered = zip(targets(server), server.log, strict=True)
@@ -255,7 +251,7 @@ def test_retries_are_counted_apart(client: Client, action: str) -> None:
 
 @CLIENTS
 def test_retries_end(client: Client) -> None:
-    with serving(servers.always("error500")) as server:
+    with servers.serving(servers.always("error500")) as server:
         result = run(Request(server.url), client, retries=2, count=6, connections=2)
     assert result.total.failed == {"status": 6}
     assert result.retried == 12
@@ -263,7 +259,7 @@ def test_retries_end(client: Client) -> None:
 
 
 def test_a_retry_waits_as_long_as_the_server_asks() -> None:
-    with serving(servers.every_nth(2, "error429")) as server:
+    with servers.serving(servers.every_nth(2, "error429")) as server:
         request = Request(server.url)
         run(request, "raw", retries=1, honor_retry_after=True, count=2, connections=1)
     _, refused, again = server.log
@@ -273,7 +269,7 @@ def test_a_retry_waits_as_long_as_the_server_asks() -> None:
 @CLIENTS
 def test_a_server_that_goes_away_is_connect_failures(client: Client) -> None:
     with ExitStack() as stack:
-        server = stack.enter_context(serving())
+        server = stack.enter_context(servers.serving())
 
         def leave(progress: Progress) -> None:
             if progress.phase == "measure":
@@ -290,7 +286,7 @@ def test_a_server_that_goes_away_is_connect_failures(client: Client) -> None:
 
 
 def test_a_load_on_the_pollers_own_timeout() -> None:
-    with serving(servers.every_nth(5, "close_before")) as server:
+    with servers.serving(servers.every_nth(5, "close_before")) as server:
         load = load_of(Request(server.url), "raw", rate=300.0)
         opened = run_here(load, lambda engine: setattr(engine, "timer", Timer()))
     assert opened.total.failed == {"reset": 6} and opened.total.completed == 24

@@ -27,9 +27,8 @@ LOAD = Load(Request("http://10.1.0.2:8000/x"), connections=2)
 
 
 def test_facts_of_a_node_of_ours() -> None:
-    part = a_result(
-        [MS * k for k in range(1, 101)], (40, 60), connection_rate_max=70.0, censored=NONE
-    )
+    times = range(MS, 101 * MS, MS)
+    part = a_result([*times], (40, 60), connection_rate_max=70.0, censored=NONE)
     fact = node_fact(NODE, LOAD, NodePart(part, usage=TrialUsage(interval_s=0.2)))
     assert (fact.node, fact.url, fact.connections) == (NODE.node_id, LOAD.request.url, 2)
     assert (fact.seconds, fact.completed, fact.rate) == (2.0, 99, 49.5)  # by time

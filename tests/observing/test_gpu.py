@@ -5,7 +5,7 @@ from typing import Any
 
 from serve_bench.core.facts import GpuProcess, GpuReading
 from serve_bench.observing.sampler import MODULE, Gpus, gpu_summary
-from tests.fixtures import Patch
+from tests.cases import Patch
 
 
 class NVMLError(Exception):

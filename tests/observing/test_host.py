@@ -50,11 +50,7 @@ QUOTA, PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
     ("0::/a/b\n", {"a/b/cpu.max": "400000 100000", "a/cpu.max": "200000 100000"}, 2.0),
     ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "cpu.max": "200000 100000"}, 2.0),
     # Version 1; without a limit, and as it is seen from inside a container.
-    (
-        "4:cpu,cpuacct:/x\n3:memory:/x",
-        {f"cpu/x/{QUOTA}": "50000", f"cpu/x/{PERIOD}": "100000"},
-        0.5,
-    ),
+    ("4:cpu,cpuacct:/x\n3:memory:/x", {f"cpu/x/{QUOTA}": "5000", f"cpu/x/{PERIOD}": "10000"}, 0.5),
     ("4:cpu,cpuacct:/hidden\n", {f"cpu/{QUOTA}": "-1", f"cpu/{PERIOD}": "100000"}, None),
 )
 def test_cpu_quota(tmp_path: Path, cgroup: str, files: dict[str, str], quota: float | None) -> None:

@@ -15,8 +15,7 @@ from serve_bench.observing import processes
 from serve_bench.observing.processes import ServeProcess, behind, chosen, serve_processes
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Process, Serving, with_fallback
-from tests.cases import cases, sure
-from tests.fixtures import Patch
+from tests.cases import Patch, cases, sure
 from tests.places import begin
 
 

@@ -85,6 +85,10 @@ def test_a_process_that_ends_leaves_its_samples(start: Start, tmp_path: Path) ->
     (done,) = record([Recording(start(TWO, "1"), tmp_path / "x.raw.txt")], 20.0).done
     assert done.samples > 0 and done.seconds < 15
     assert "ended after" in done.notes[0] and "kept what was sampled" in done.notes[0]
+    # Its stacks now can be told too.
+    assert "<module> (<string>:1)" in dump(start(SLEEP))
+    with pytest.raises(ProfileFailed, match=r"^process 999999999 ended"):
+        dump(999999999)
 
 
 def test_idle_processes_and_a_late_py_spy_leave_no_file(start: Start, tmp_path: Path) -> None:
@@ -162,12 +166,6 @@ def test_nothing_is_written_before_the_end_of_a_run(start: Start, tmp_path: Path
     time.sleep(0.5)
     assert recording.stop().samples > 0
     assert only(tmp_path / "out") == ["x.raw.txt"] and only(tmp_path / "run") == []
-
-
-def test_the_stacks_now(start: Start) -> None:
-    assert "<module> (<string>:1)" in dump(start(SLEEP))
-    with pytest.raises(ProfileFailed, match=r"^process 999999999 ended"):
-        dump(999999999)
 
 
 @cases(

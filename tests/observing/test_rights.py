@@ -14,17 +14,8 @@ import pytest
 
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.observing import profiler as rights
-from serve_bench.observing.profiler import (
-    check_process,
-    explain,
-    is_python,
-    ptrace_scope,
-    py_spy,
-    why_not_allowed,
-)
-from tests.cases import cases, sure
+from tests.cases import cases, refusal, sure
 from tests.places import execute
-from tests.refused import refusal
 
 pytestmark = pytest.mark.process
 
@@ -67,55 +58,59 @@ def test_what_py_spy_says_to_that_user_means_the_same() -> None:
     pid = os.getpid()
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
-        program = shutil.copy(py_spy(), folder)
+        program = shutil.copy(rights.py_spy(), folder)
         stranger: dict[str, Any] = {"user": STRANGER, "group": STRANGER, "extra_groups": []}
         said = execute(program, "dump", "--pid", str(pid), **stranger)
     assert said.returncode != 0
     meant = as_a_stranger("print(explain(sys.argv[2], int(sys.argv[3])))", said.stderr, str(pid))
     assert meant.stdout.startswith(f"process {pid} belongs to another user: sudo env"), said.stderr
-    assert explain(said.stderr, pid).startswith("not allowed to look into process")  # as root
+    as_root = rights.explain(said.stderr, pid)
+    assert as_root.startswith("not allowed to look into process")
 
 
 def test_an_own_process_unless_the_kernel_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rights, "_has_ptrace", lambda: False)
     monkeypatch.setattr(os, "geteuid", lambda: psutil.Process().uids().real)
     if os.geteuid() == 0:
-        assert "--cap-add SYS_PTRACE" in sure(why_not_allowed(os.getpid()))
+        assert "--cap-add SYS_PTRACE" in sure(rights.why_not_allowed(os.getpid()))
     monkeypatch.setattr(rights, "why_not_allowed", lambda pid: "no, because")
     with pytest.raises(RunFailed, match=r"^no, because$"):
-        check_process(os.getpid())
+        rights.check_process(os.getpid())
 
 
 @cases("scope", 1, 2, 3)
 def test_ptrace_scope_is_named(scope: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "scope").write_text("2\n")
+    assert rights.ptrace_scope(tmp_path / "scope") == 2
+    assert rights.ptrace_scope(tmp_path / "none") == 0  # a kernel without it restricts nothing
     monkeypatch.setattr(rights, "_has_ptrace", lambda: False)
     monkeypatch.setattr(os, "geteuid", lambda: 1234)
     monkeypatch.setattr(psutil.Process, "uids", lambda self: SimpleNamespace(real=1234))
     monkeypatch.setattr(rights, "ptrace_scope", lambda: scope)
-    said = why_not_allowed(os.getpid())
+    said = rights.why_not_allowed(os.getpid())
     assert said is not None and said.startswith(f"ptrace_scope is {scope}")
     assert scope == 3 or "sudo env" in said
     monkeypatch.setattr(rights, "ptrace_scope", lambda: 0)
-    assert why_not_allowed(os.getpid()) is None
-    (tmp_path / "scope").write_text("2\n")
-    assert ptrace_scope(tmp_path / "scope") == 2
-    assert ptrace_scope(tmp_path / "none") == 0  # a kernel without it restricts nothing
+    assert rights.why_not_allowed(os.getpid()) is None
 
 
 def test_a_dead_pid_a_zombie_and_what_is_no_python() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    assert refusal(check_process, gone.pid) == f"no process {gone.pid}: it has ended, or never was"
+    assert (
+        refusal(rights.check_process, gone.pid)
+        == f"no process {gone.pid}: it has ended, or never was"
+    )
     zombie = subprocess.Popen([sys.executable, "-c", ""])
     while psutil.Process(zombie.pid).status() != psutil.STATUS_ZOMBIE:
         pass
-    assert "has ended and waits for its parent" in refusal(check_process, zombie.pid)
+    assert "has ended and waits for its parent" in refusal(rights.check_process, zombie.pid)
     zombie.wait()
     with subprocess.Popen(["sleep", "60"]) as sleeper:
-        while is_python(sleeper.pid) is None:  # the kernel has not mapped the program yet
+        while rights.is_python(sleeper.pid) is None:  # the kernel has not mapped the program yet
             pass
         with pytest.raises(BadInput, match=rf"^process {sleeper.pid} \(sleep\) is not Python"):
-            check_process(sleeper.pid)
-        known = [is_python(pid) for pid in (os.getpid(), sleeper.pid, 999999999)]
+            rights.check_process(sleeper.pid)
+        known = [rights.is_python(pid) for pid in (os.getpid(), sleeper.pid, 999999999)]
         sleeper.kill()
     assert known == [True, False, None]

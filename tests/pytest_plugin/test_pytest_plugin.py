@@ -1,7 +1,4 @@
-"""The fixtures of the plugin, on scripted rounds (tests/rounds.py) of exactly known lengths.
-
-Those with `serving` drive a real load against a server with a known answer.
-"""
+"""The fixtures of the plugin, on scripted rounds of exactly known lengths (tests/rounds.py)."""
 
 import importlib.util
 import json
@@ -25,8 +22,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load.failures import LoadError
 from serve_bench.pytest_plugin.benchmark import RoundFigures, Served, compute_figures
-from tests.cases import cases
-from tests.fixtures import Patch
+from tests.cases import Patch, cases
 from tests.places import begin, execute
 from tests.rounds import Scripted, round_of
 from tests.servers import KnownServer, serving
@@ -170,11 +166,7 @@ CUT_OFF = "round 1 was cut off after 9 s: 7 of 50 requests had ended"
     ('requests=10, slo="errors=10%"', RESET, ""),  # it allows them
     ("requests=10, errors_allowed=True", RESET, ""),
     ('requests=10, slo="p50=1s"', RESET, "1 of 10 requests failed"),
-    (
-        FIFTY,
-        round_of(LOAD, 1.0, failed={"status": 3, "reset": 1}),
-        "4 of 50 requests failed: 3 with",
-    ),
+    (FIFTY, round_of(LOAD, 1.0, failed={"status": 3, "reset": 1}), "4 of 50 requests failed: 3 w"),
     (FIFTY, round_of(LOAD, 1.0, done=7), CUT_OFF),
     # The others came in the drain, of which no figure of the round is.
     (FIFTY, structs.replace(round_of(LOAD, 9.0), in_windows=Counts(50, 7, {}, 43)), CUT_OFF),
@@ -230,6 +222,10 @@ def test_rounds_of_a_failed_test_are_not_stored(session: Session) -> None:
     session.run(ONE_TEST + "    assert found.p99_ms < 0\n", failed=1, passed=1)
     assert [benchmark["fullname"] for benchmark in session.stored] == ["test_right.py::test_it"]
     assert session.said.count("not stored: the test failed") == 1
+    # Before an app is up there is nothing to ask.
+    asks = "def test_{0}(serve_target):\n    serve_target.{0}\n"
+    session.run(asks.format("url") + asks.format("proof"), failed=2, passed=1)
+    assert session.said.count("\nserve_target: no app is up: call serve_target.deploy") == 2
 
 
 def against(server: KnownServer, arguments: str) -> str:
@@ -335,12 +331,6 @@ def test_a_wrong_variant_is_refused_before_anything_starts(
 ) -> None:
     session.inner.makeini(f"[pytest]\n{ini}\n")
     assert session.run("", *arguments).ret == pytest.ExitCode.USAGE_ERROR and says in session.said
-
-
-def test_before_an_app_is_up_there_is_nothing_to_ask(session: Session) -> None:
-    asks = "def test_{0}(serve_target):\n    serve_target.{0}\n"
-    session.run(asks.format("url") + asks.format("proof"), failed=2)
-    assert session.said.count("\nserve_target: no app is up: call serve_target.deploy") == 2
 
 
 def test_where_apps_are_looked_for(inner: pytest.Pytester, monkeypatch: Patch) -> None:

@@ -50,6 +50,9 @@ def test_a_frame_is_as_wide_as_its_share_and_lies_on_its_caller() -> None:
     found = frames(draw(text))
     assert not any(name.startswith("a (") for name in found)
     assert found["b (a.py): 100.0 %, 9995 samples, other"]["x"] == pytest.approx(0.6)
+    # A deep stack is drawn in the time of its depth.
+    deep = ";".join(f"f{at} (a.py:1)" for at in range(3000))
+    assert len(list(draw_frames(parse_raw(f"{deep} 1\n", "x")))) == 3001
 
 
 def test_texts_of_a_profile_are_escaped_and_control_characters_written_out() -> None:
@@ -59,9 +62,7 @@ def test_texts_of_a_profile_are_escaped_and_control_characters_written_out() -> 
         assert "<script>alert" not in svg and "<b>" not in svg and "\x1b" not in svg
         assert "\x1b" not in profile_text(*profile(text))
         assert "\x1b" not in difference_text(profile(text), profile(BASE))
-
-
-def test_a_file_needs_nothing_from_elsewhere() -> None:
+    # A file needs nothing from elsewhere.
     text = draw(BASE)
     assert set(re.findall(r"https?://[^\s\"'<]+", text)) == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"\b(src|href)=|@import|url\(|<script", text)
@@ -82,8 +83,3 @@ def test_idle_stacks_are_said_and_left_out_of_shares() -> None:
     whole = profile_text(*profile(text), keep_idle=True)
     assert whole.startswith("p: 100 samples\n") and re.search(r"idle +70\.0", whole)
     assert "nothing but waiting" in profile_text(*profile(text.splitlines()[1]))
-
-
-def test_a_deep_stack_is_drawn_in_the_time_of_its_depth() -> None:
-    deep = ";".join(f"f{at} (a.py:1)" for at in range(3000))
-    assert len(list(draw_frames(parse_raw(f"{deep} 1\n", "x")))) == 3001

@@ -13,8 +13,7 @@ import pytest
 from serve_bench.report.page import MOST_RECORDS, Folder, folder_of, html_text
 from serve_bench.view import document
 from tests import places
-from tests.cases import cases
-from tests.fixtures import Call, Patch
+from tests.cases import Call, Patch, cases
 from tests.html_sample import EVIL, sheet
 
 GOLDEN = places.GOLDEN / "records.jsonl"
@@ -77,6 +76,10 @@ def test_names_are_text_wherever_they_stand() -> None:
     assert not any(name.startswith("on") for _, about in evil.tags for name in about)
     said = EVIL.replace("\u2028", " ")
     assert evil.text.replace("\u2028", " ").count(said) >= 12
+    # It turns no figure beside it, and half a pair of surrogates breaks no page.
+    text = Read(page(sheet("a\u202eb\x1bc \ud800 d"))).text
+    assert not {"\u202e", "\x1b"} & {*text}
+    assert r"a\u202eb" in text and r"c \ud800 d" in text
 
 
 def test_only_the_script_of_the_page_may_run_and_none_may_ask_the_network() -> None:
@@ -130,12 +133,6 @@ def test_records_that_are_too_large_are_left_out_with_their_size(tmp_path: Path)
         assert bool(read_page.all("script", type="application/x-ndjson")) == embedded
         assert ("too large for this page" in read_page.text) != embedded
         assert "2.0 MB" in read_page.text
-
-
-def test_a_name_turns_no_figure_beside_it_and_half_a_pair_of_surrogates_breaks_no_page() -> None:
-    text = Read(page(sheet("a\u202eb\x1bc \ud800 d"))).text
-    assert not {"\u202e", "\x1b"} & {*text}
-    assert r"a\u202eb" in text and r"c \ud800 d" in text
 
 
 PROFILED = places.FORMATS / "2-micro-profiled.jsonl"

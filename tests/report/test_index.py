@@ -10,7 +10,7 @@ import pytest
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.record_lines import parse
 from tests import places
-from tests.fixtures import Call, Patch
+from tests.cases import Call, Patch
 from tests.rendering import render
 
 NEWEST_FIRST = ("sweep", "micro-resumed", "press")

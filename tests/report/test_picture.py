@@ -9,8 +9,7 @@ import pytest
 from serve_bench.core.errors import BadInput
 from serve_bench.report.picture import charts_of, picture
 from tests import places
-from tests.cases import cases
-from tests.fixtures import Call, Patch
+from tests.cases import Call, Patch, cases
 from tests.records import stored
 from tests.sheet_parts import make_sheet, tiles
 

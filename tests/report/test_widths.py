@@ -26,12 +26,6 @@ def test_folding_loses_nothing(text: str, width: int) -> None:
     assert all(line.startswith("     ") for line in lines[1:])
 
 
-def test_what_is_to_be_copied_is_not_folded() -> None:
-    path = "/p" * 60
-    assert any(path in line for line in wrapped(f"see {path} there", 40, fold=False))
-    assert wrapped("", 20) == []
-
-
 HEADS = ("name", "value\nms", "note")
 CELLS_OF_TEXT = (("  first", "1.0", "short"), ("second", "15,123 ± 41", "some words of a note"))
 
@@ -43,6 +37,10 @@ def test_no_figure_is_broken_and_no_text_is_lost() -> None:
         )
         for word in " ".join(" ".join(row) for row in CELLS_OF_TEXT).split():
             assert word in text, (width, word)
+    # What is to be copied is not folded.
+    path = "/p" * 60
+    assert any(path in line for line in wrapped(f"see {path} there", 40, fold=False))
+    assert wrapped("", 20) == []
 
 
 PLAN = [

@@ -38,7 +38,7 @@ from serve_bench.serving.server import Deployed, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped
 from serve_bench.store import RunFolder, StoreError
 from tests import rounds
-from tests.fixtures import Patch
+from tests.cases import Patch
 
 COSTS_S = {"start": 4.0, "deploy": 2.0, "prove": 0.5, "close": 1.0, "load": 3.0, "world": 2.0}
 

@@ -18,9 +18,8 @@ from serve_bench.runner.model_needs import (
 )
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.store.files import read_toml, suite_file
-from tests.cases import cases
+from tests.cases import cases, refusal
 from tests.places import program
-from tests.refused import refusal
 from tests.suites import suite_with
 
 GPU = ("a GPU", 24_000_000_000)

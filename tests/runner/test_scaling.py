@@ -10,11 +10,9 @@ from serve_bench.core.own_app import limits_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.schema import built
 from serve_bench.runner import extra_loads as settling
-from serve_bench.runner.extra_loads import Settling
 from serve_bench.runner.served_bench import MOST_S, PATIENCE_S, ReplicaWatch
 from serve_bench.serving.server import Serving
-from tests.cases import cases
-from tests.fixtures import Patch
+from tests.cases import Patch, cases
 from tests.records import planned, trial
 from tests.rounds import round_of
 from tests.servers import serving
@@ -105,7 +103,7 @@ def test_a_service_too_slow_to_be_judged_comes_back(monkeypatch: Patch) -> None:
     monkeypatch.setattr(settling, "SETTLING", Timing(0.1, 0.4, windows=1, window_s=0.01))
     monkeypatch.setattr(settling, "RECOVERY_S", 3.0)
     with serving(delay_s=0.1) as server:
-        service = Settling(Load(Request(server.url)), {})
+        service = settling.Settling(Load(Request(server.url)), {})
         found = service.first()
         assert (found.steady, found.judged) == (False, False)
         assert service.usual_ns is not None and service.usual_ns >= 0.1e9

@@ -38,8 +38,7 @@ from serve_bench.runner.service import Service
 from serve_bench.spec.sides import Side, SidesSpec
 from serve_bench.spec.suite import read_services
 from serve_bench.store import RunFolder, StoreError, read
-from tests.cases import cases
-from tests.fixtures import Patch
+from tests.cases import Patch, cases
 from tests.records import run as run_record
 from tests.runner.fakes import TROUBLES, Looking, Script, install
 from tests.scale_records import scale_suite
@@ -324,10 +323,8 @@ def check_run(script: Script, kind: Kind, result: Result, ended: str) -> None:
     assert {*script.opened} <= {*script.closed}
     assert len(script.closed) == len({*script.closed})
     measured = keys_of(result.trials)
-    assert ended == "StoreError" or {*keys_of(script.records)} <= {
-        *measured,
-        *keys_of(result.failures),
-    }
+    recorded = {*measured, *keys_of(result.failures)}
+    assert ended == "StoreError" or {*keys_of(script.records)} <= recorded
     assert len(measured) == len({*measured})
     assert kind.ladder or {*measured} <= {*keys_of(result.run.plan)}
     numbers = [step.number for step in script.steps]

@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.cases import cases
-from tests.fixtures import Patch
+from tests.cases import Patch, cases
 from tests.places import CLUSTER, git
 from tests.servers import Steps, serving
 
 ROUTES = {"/-/routes": (200, {"/": "app"})}
 SOCKETS = "the path takes websockets alone, and loads ask by HTTP: --route names another"
-NEEDED = [
-    {"name": name, "in": "query", "required": name != "other"} for name in ("a", "b", "other")
-]
+NEEDED = [{"name": name, "in": "query", "required": name in "ab"} for name in ("a", "b", "other")]
 PATHS = {"/a": {}, "/b/{n}": {"post": {"parameters": [{"name": "n", "in": "path"}, *NEEDED]}}}
 FASTAPI = {**ROUTES, "/openapi.json": (200, {"paths": PATHS})}
 NO_PATH = "the app has no such path, name one with --route"

@@ -153,9 +153,8 @@ def test_the_cluster_of_the_rayservice_fits_the_app() -> None:
     service = yaml.safe_load(flag.sub("", (DEPLOY / "anyscale-service.yaml").read_text()))
     assert service["env_vars"] == wanted
     # There is one version of Ray everywhere.
-    base = re.search(
-        r"^ARG BASE=rayproject/ray:([\d.]+)-", (DEPLOY / "Dockerfile").read_text(), re.M
-    )
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    base = re.search(r"^ARG BASE=rayproject/ray:([\d.]+)-", dockerfile, re.M)
     version = read("rayservice.yaml")["spec"]["rayClusterConfig"]["rayVersion"]
     assert version == sure(base).group(1)
     pins = (ROOT / "requirements.lock").read_text().splitlines()

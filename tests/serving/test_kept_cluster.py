@@ -18,8 +18,7 @@ from serve_bench.serving import strays
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.own_apps import place_of
 from serve_bench.serving.server import Deployed, LaunchFailed
-from serve_bench.serving.strays import Reaped
-from tests.refused import refusal
+from tests.cases import refusal
 
 OPTIONS = ("num_replicas", "max_ongoing_requests")
 
@@ -60,9 +59,9 @@ class FakeServing:
     def casualties(self) -> list[str]:
         return []
 
-    def close(self) -> Reaped:
+    def close(self) -> strays.Reaped:
         self.closed += 1
-        return Reaped(1, 0.1)
+        return strays.Reaped(1, 0.1)
 
 
 @dataclass

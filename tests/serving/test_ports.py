@@ -63,9 +63,7 @@ def test_a_port_that_two_processes_hold_is_that_of_either() -> None:
 def test_a_proof_is_of_who_has_taken_the_ports_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """A list of processes from before a reload has no port of HAProxy any more."""
     with socket.create_server(("0.0.0.0", 0)) as held:
-        serving = Serving(
-            launch_spec.LaunchSpec(VariantUsed("default"), "abcdef", "1", Path("log"))
-        )
+        serving = Serving(launch_spec.LaunchSpec(VariantUsed("default"), "abcdef", "1", Path("x")))
         serving.port = held.getsockname()[1]
         looks = iter([[Process(1, "haproxy", "old")], [Process(os.getpid(), "haproxy", "new")]])
         monkeypatch.setattr(serving, "processes", lambda: next(looks))

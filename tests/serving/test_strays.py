@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from serve_bench.serving import strays
-from serve_bench.serving.strays import LAUNCH_MARK, RUN_MARK
 from tests.cases import cases, sure
 from tests.places import CLUSTER, begin, wait_until
 
@@ -40,7 +39,7 @@ def start_in(env: Mapping[str, str], *argv: str, **about: Any) -> subprocess.Pop
 def marked(run_id: str, launch: str = "", argv: Sequence[str] = SLEEP) -> subprocess.Popen[str]:
     owner = (strays.run_directory(run_id) / strays.OWNER_FILE).read_text()
     env = {**strays.marks(run_id), strays.OWNER_MARK: owner}
-    return start_in(env | ({LAUNCH_MARK: f"{run_id}.{launch}"} if launch else {}), *argv)
+    return start_in(env | ({strays.LAUNCH_MARK: f"{run_id}.{launch}"} if launch else {}), *argv)
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def test_a_run_has_a_short_directory_that_names_this_process(run_id: str) -> Non
 
 def test_reap_ends_the_marked_and_their_children_and_nothing_else(run_id: str) -> None:
     bystander = subprocess.Popen(SLEEP)
-    code = f"env -u {RUN_MARK} sleep 60 & echo $!; wait"
+    code = f"env -u {strays.RUN_MARK} sleep 60 & echo $!; wait"
     parent = marked(run_id, argv=["sh", "-c", code])
     child = psutil.Process(int(sure(parent.stdout).readline()))
     reaped = strays.reap(run_id)
@@ -257,7 +256,7 @@ def test_a_mark_does_not_make_a_live_run_dead(
 
 
 def test_a_mark_names_no_directory_but_that_of_a_run(run_id: str, tmp_path: Path) -> None:
-    marks = {RUN_MARK: "zz", strays.DIRECTORY_MARK: str(tmp_path / "sb-zz")}
+    marks = {strays.RUN_MARK: "zz", strays.DIRECTORY_MARK: str(tmp_path / "sb-zz")}
     with start_in({**marks, strays.OWNER_MARK: "1:1:1"}, *SLEEP) as liar:
         assert "zz" not in strays.known_runs()
         liar.kill()

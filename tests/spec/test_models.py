@@ -16,7 +16,7 @@ from serve_bench.core.timeline import Timeline
 from serve_bench.spec.profile import ProfileSpec
 from serve_bench.spec.request import RequestKeys, ServeKeys
 from serve_bench.spec.suite_keys import SuiteKeys
-from tests.refused import refusal
+from tests.cases import refusal
 
 MODELS: Final[dict[str, type[Spec]]] = {
     "rpc": RpcSpec,

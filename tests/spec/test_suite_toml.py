@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from tests.cases import cases
-from tests.fixtures import Call, Patch, Refuses
+from tests.cases import Call, Patch, Refuses, cases
 from tests.places import EXAMPLES
 
 SHOP = EXAMPLES / "own_app" / "shop.py:app"

@@ -12,9 +12,8 @@ from serve_bench.observing.profiler import Profiling
 from serve_bench.store import RECORDS_FILE, RunFolder, read
 from serve_bench.store.files import check_reachable, check_writable, why, write_whole
 from tests import places
-from tests.cases import cases
+from tests.cases import cases, refusal
 from tests.records import AT, ROWS, launch, planned, run, store_run, trial
-from tests.refused import refusal
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FIRST, SECOND = planned(row=ROWS[0]), planned(row=ROWS[1])

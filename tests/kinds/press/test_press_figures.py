@@ -159,9 +159,7 @@ def test_settings_are_compared_along_one_axis_at_a_time() -> None:
         ("CPU: DEBUG", "CPU, ERROR"),
         ("GPU: DEBUG", "GPU, ERROR"),
     }
-
-
-def test_a_setting_that_served_nothing_is_not_compared() -> None:
+    # A setting that served nothing is not compared.
     nothing = press_trial(10, 100.0, of=DEBUG, failed={"timeout": 900})
     assert not view_press(press_trial(10, 100.0), nothing).comparisons
 
@@ -187,12 +185,6 @@ def test_times_without_connecting_are_shown_on_demand() -> None:
     assert "onnected" not in shown(trial)
 
 
-def test_the_published_table_is_that_of_the_device_and_level() -> None:
-    for device, level, best in (("cpu", "DEBUG", 4000), ("cuda", "ERROR", 2900)):
-        rates = [row.values["throughput"].value for row in published_rows(PRESS, [device, level])]
-        assert max(rates) == pytest.approx(best, rel=0.03)
-
-
 def test_published_tables_are_never_called_measured_here() -> None:
     trials = ladder({1: 300.0, 100: 2000.0})
     text = shown(*trials, published=True)
@@ -200,3 +192,7 @@ def test_published_tables_are_never_called_measured_here() -> None:
     assert read_reference(PRESS)["hardware"] in text and "17,974" not in shown(*trials)
     other = press_trial(1, 100.0, of={**PRESS_CELL, "device": "cuda", "log_level": "INFO"})
     assert "no published table like default, GPU, INFO" in shown(other, published=True)
+    # The published table is that of the device and level.
+    for device, level, best in (("cpu", "DEBUG", 4000), ("cuda", "ERROR", 2900)):
+        rates = [row.values["throughput"].value for row in published_rows(PRESS, [device, level])]
+        assert max(rates) == pytest.approx(best, rel=0.03)

@@ -54,10 +54,7 @@ SAMPLE = {"user": "a", "item": "b"}
     (b'{"samples": [{"user": "a"}]}', "samples[0]: exactly user, item"),
     (json.dumps({"samples": [{**SAMPLE, "x": "c"}]}).encode(), "samples[0]: exactly"),
     (b'{"samples": [{"user": "a", "it": "b"}]}', "samples[0].item: a text is needed"),
-    (
-        json.dumps({"samples": [SAMPLE, {**SAMPLE, "user": 1}]}).encode(),
-        "samples[1].user: a text is needed",
-    ),
+    (json.dumps({"samples": [SAMPLE, {**SAMPLE, "user": 1}]}).encode(), "samples[1].user: a text"),
 )
 def test_what_is_no_request_is_one_line(body: bytes, said: str) -> None:
     with pytest.raises(NoRequest) as refused:
@@ -82,10 +79,8 @@ def test_the_child_is_told_level_queue_callable_and_what_to_post_first() -> None
     spec = deploy_spec(app, cell)
     (press,) = spec["deployments"]
     assert press["logging_config"] == {"log_level": "ERROR", "enable_access_log": False}
-    assert (
-        press["max_queued_requests"] == 48
-        and press["name"] == spec["checks"][0]["deployment"] == "Press"
-    )
+    assert press["max_queued_requests"] == 48
+    assert press["name"] == spec["checks"][0]["deployment"] == "Press"
     assert spec["system_log_level"] == "ERROR"
     assert base64.b64decode(spec["ready"]["body"]) == bodies(cell)[0]
     assert spec["ready"]["method"] == "POST"

@@ -14,8 +14,7 @@ from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import Asked, Option, OwnApp
 from serve_bench.serving.own_apps import check_options, own_app, place_of, with_arguments
 from serve_bench.spec.request import Servicers
-from tests.cases import cases
-from tests.fixtures import Patch
+from tests.cases import Patch, cases
 from tests.load.loads import run_here
 
 APP = """
@@ -150,11 +149,7 @@ def test_its_own_modules_are_told_and_none_that_is_installed_below_its_folder(sh
     ("def none(): pass", "none", "none() gives NoneType, and not an application of Serve"),
     (TYPED, "typed", "and raised ValidationError: word: Field required"),
     ("import fastapi\nweb = fastapi.FastAPI()", "web", "web is an app of FastAPI, and no appl"),
-    (
-        "e = serve.deployment(type('Empty', (), {})).bind()",
-        "e",
-        "e: Empty has no method to be called",
-    ),
+    ("e = serve.deployment(type('Empty', (), {})).bind()", "e", "e: Empty has no method to be c"),
     ("", "", "has 3 applications; name one: app, auto, kind"),
     ("del app, auto, kind", "", "no application; name a deployment or builder after a colon: Ran"),
     ("del app, auto, kind\ndef add(a, b): 0\ndef z(): 0", "", "Shop, Auto, Kind, build, z"),

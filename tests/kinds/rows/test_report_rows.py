@@ -209,9 +209,7 @@ def test_an_uneven_spread_is_told_and_a_usual_one_is_not() -> None:
         assert not [*describe_trial(row({}, dict(zip("ab", usual, strict=True))))]
     (said,) = describe_trial(row({}, {"replica 1": 900, "replica 2": 100}))
     assert said == ("uneven: of 2 replicas the busiest took 90 % of the requests, the idlest 10 %")
-
-
-def test_a_row_in_which_a_replica_ended_has_no_cause() -> None:
+    # A row in which a replica ended has no cause.
     page = make_page(stored("micro-failures"))
     ended = [entry for entry in page.rows if any("ended" in f.message for f in entry.failures)]
     assert ended and all(entry.limited and entry.limited.cause == "unclear" for entry in ended)

@@ -9,7 +9,7 @@ from serve_bench.core.result import Result, result_of
 from serve_bench.core.traffic import Row
 from serve_bench.view.document import Table, cell_text
 from serve_bench.view.waterfall import trace_text
-from tests.fixtures import Capture
+from tests.cases import Capture
 from tests.records import changed, launch, planned, run, trial
 from tests.rendering import render
 from tests.sheet_parts import make_sheet, part, select

@@ -13,9 +13,8 @@ from serve_bench.core.facts import TrialFlags
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.view.frame import ViewRow
-from tests.cases import cases
+from tests.cases import cases, refusal
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
-from tests.refused import refusal
 from tests.rendering import render
 from tests.sheet_parts import look_at, shown, view_of
 

@@ -23,10 +23,8 @@ from serve_bench.benchmarks.rpc.spec import RpcSpec, World
 from serve_bench.observing import host
 from serve_bench.runner.model_needs import Torch
 from serve_bench.serving.launch_spec import own_ray_version
-from tests.cases import cases
-from tests.fixtures import Patch
+from tests.cases import Patch, cases, refusal
 from tests.records import rpc_suite
-from tests.refused import refusal
 
 WORLD = World(10, True, "10-20-10", 5, 10, "cpu", 1)
 GPU = ("a GPU", 24_000_000_000)
@@ -141,30 +139,26 @@ def test_too_few_open_files_name_the_limit_that_suffices(monkeypatch: Patch) -> 
         resolve_device(suite_of())
 
 
+NO_CUDA, ONE_GPU = Torch("2", None, ()), Torch("2", "13", (GPU,))
+
+
 @cases(
-    "built_for, devices, asked, becomes",
-    (None, (), "auto", "cpu"),
-    ("13", (), "auto", "cpu"),
-    ("13", (GPU,), "auto", "cuda"),
-    ("13", (GPU,), "cuda", "cuda"),
-    ("13", (GPU,), "cpu", "cpu"),
-    (None, (), "cuda", "torch is built without CUDA; it takes auto or cpu here"),
-    ("13", (), "cuda", "torch finds no CUDA device; it takes auto or cpu here"),
+    "torch, asked, becomes",
+    (NO_CUDA, "auto", "cpu"),
+    (ONE_GPU, "auto", "cuda"),
+    (ONE_GPU, "cuda", "cuda"),
+    (ONE_GPU, "cpu", "cpu"),
+    (NO_CUDA, "cuda", "torch is built without CUDA; it takes auto or cpu here"),
+    (replace(ONE_GPU, devices=()), "cuda", "torch finds no CUDA device; it takes auto or cpu here"),
 )
-def test_the_device_is_what_torch_has(
-    built_for: str | None,
-    devices: tuple[tuple[str, int], ...],
-    asked: str,
-    becomes: str,
-    monkeypatch: Patch,
-) -> None:
-    monkeypatch.setattr(rpc_needs, "torch_of", lambda variant: Torch("2", built_for, devices))
+def test_the_device_of_torch(torch: Torch, asked: str, becomes: str, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(rpc_needs, "torch_of", lambda variant: torch)
     suite = suite_of(worlds=(replace(WORLD, device=asked),))
     if " " in becomes:
         assert refuse(suite) == f"--device cuda: {becomes}"
     else:
         assert [world.device for world in resolve_device(suite).worlds] == [becomes]
-    if becomes == "cpu" and not devices:  # what both mean is one world
+    if becomes == "cpu" and not torch.devices:  # what both mean is one world
         both = tuple(replace(WORLD, device=device) for device in ("cpu", "auto"))
         said = "--device: auto is cpu here, which stands there too"
         assert refuse(suite_of(worlds=both)) == said

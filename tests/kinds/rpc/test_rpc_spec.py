@@ -13,8 +13,7 @@ from serve_bench.core.plan import list_trials
 from serve_bench.core.schema import built
 from serve_bench.store.files import read_toml, suite_file
 from tests import places
-from tests.cases import cases
-from tests.refused import refusal
+from tests.cases import cases, refusal
 
 REFERENCE = places.TOP / "serve_bench" / "reference" / "torch_rpc.json"
 SHIPPED = read_toml(suite_file("rpc"))
@@ -42,13 +41,6 @@ def test_the_published_arguments_are_in_the_shipped_suite() -> None:
     here = {name: str(table[name]) for name in spec.PUBLISHED_ARGUMENTS if name in table}
     differs = {name for name in here if here[name].lower() != published[name].lower()}
     assert differs == {"world_size"}  # 80 processes are not for everyone's first try
-
-
-def test_without_a_list_the_x_axis_is_the_world_size() -> None:
-    suite = with_flags()
-    assert (suite.worlds, suite.x_axis) == ((WORLD,), "world_size")
-    assert (WORLD.observers, WORLD.batch_size) == (9, 9)
-    assert replace(WORLD, batch=False).batch_size == 1
 
 
 LISTED: dict[str, tuple[str, list[Any], list[str]]] = {
@@ -95,6 +87,11 @@ def test_flags_are_read_and_seconds_without_episodes_end_a_world_alone() -> None
     assert (suite.backend, suite.steps) == (("serve", "torch", "ray"), 7)
     assert (suite.seconds, suite.episodes) == (0.5, spec.MOST_EPISODES)
     assert with_flags(seconds="2", episodes="7").episodes == 7
+    # Without a list the x axis is the world size.
+    suite = with_flags()
+    assert (suite.worlds, suite.x_axis) == ((WORLD,), "world_size")
+    assert (WORLD.observers, WORLD.batch_size) == (9, 9)
+    assert replace(WORLD, batch=False).batch_size == 1
 
 
 def keys_of(suite: spec.RpcSpec, *done: str) -> list[list[str]]:

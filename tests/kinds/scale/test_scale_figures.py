@@ -12,7 +12,6 @@ from serve_bench.analysis.drift import fit_power
 from serve_bench.analysis.statistics import LowerBound
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.scale import lens
-from serve_bench.benchmarks.scale.lens import GRAPH_METRICS, LOAD_METRICS
 from serve_bench.core.facts import TrialFlags
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Launch, Metric, Result, VariantUsed
@@ -78,9 +77,15 @@ SECOND = scale_node(
 
 def test_the_13_published_metrics_have_their_names_and_are_those_of_two_nodes() -> None:
     found = means(only(FIRST, SECOND))
-    assert list(found) == list(LOAD_METRICS) and list(found)[:13] == list(PUBLISHED)
+    assert list(found) == list(lens.LOAD_METRICS) and list(found)[:13] == list(PUBLISHED)
     for name, value in PUBLISHED.items():
         assert found[name] == pytest.approx(value, rel=5e-4), name
+    # Where every node was lost nothing is told, and nothing is 0.
+    nodes = [lost_node(1), lost_node(2)]
+    result = one_launch(nodes=nodes, windows=(0.0, 0.0, 0.0), completed=0)
+    (size,) = sizes_of(result)
+    assert not set(PUBLISHED) & set(size.values)
+    assert invalid(result).startswith("100.0 % of the requests failed (114 lost with their node)")
 
 
 def test_ours_are_of_all_requests_together_and_the_count_is_of_the_windows() -> None:
@@ -99,19 +104,11 @@ def test_ours_are_of_all_requests_together_and_the_count_is_of_the_windows() -> 
 def test_a_lost_node_is_in_no_mean_no_maximum_and_no_total() -> None:
     result = one_launch(nodes=[FIRST, SECOND, lost_node(3)])
     (with_lost,), without = sizes_of(result), only(FIRST, SECOND)
-    for name in LOAD_METRICS:
+    for name in lens.LOAD_METRICS:
         assert with_lost.values[name] == without.values[name], name
     (lost,) = (node for node in points_of(result, "node") if node.dims["lost"])
     assert (lost.name, lost.dims["lost"]) == ("10.1.0.3 0003", "no word for 5 s")
     assert {name: value.value for name, value in lost.values.items()} == {"errors": 57}
-
-
-def test_where_every_node_was_lost_nothing_is_told_and_nothing_is_0() -> None:
-    nodes = [lost_node(1), lost_node(2)]
-    result = one_launch(nodes=nodes, windows=(0.0, 0.0, 0.0), completed=0)
-    (size,) = sizes_of(result)
-    assert not set(PUBLISHED) & set(size.values)
-    assert invalid(result).startswith("100.0 % of the requests failed (114 lost with their node)")
 
 
 def invalid(result: Result) -> str:
@@ -120,18 +117,12 @@ def invalid(result: Result) -> str:
 
 
 def test_a_node_without_an_answer_has_no_latency_but_a_rate_of_0() -> None:
-    silent = scale_node(
-        1, completed=0, rate=0.0, latency_ns={"mean": None, "max": None, "p50": None}
-    )
+    silent = scale_node(completed=0, rate=0.0, latency_ns=dict.fromkeys(("mean", "max", "p50")))
     found = means(only(silent, windows=(0.0,), completed=0, failed={"timeout": 9}))
     assert found["per_node_avg_tps"] == 0.0
     assert not {"per_thread_latency_avg_ms", "cluster_max_P99_latency_ms"} & set(found)
     values = only(scale_node(latency_lower_bounds=["mean", "p99"])).values
-    names = (
-        "per_thread_latency_avg_ms",
-        "cluster_max_P99_latency_ms",
-        "cluster_max_P50_latency_ms",
-    )
+    names = ("per_thread_latency_avg_ms", *(f"cluster_max_P{of}_latency_ms" for of in (99, 50)))
     assert [isinstance(values[name].value, LowerBound) for name in names] == [True, True, False]
 
 
@@ -168,7 +159,7 @@ def test_more_than_one_percent_failed_is_invalid(completed: int, failed: int, wo
 def test_a_graph_has_its_four_metrics_through_handle_and_http() -> None:
     suite = scale_suite("ensemble")
     (size,) = sizes_of(scale_result(suite, *graph_trials(suite)))
-    assert list(means(size)) == list(GRAPH_METRICS)
+    assert list(means(size)) == list(lens.GRAPH_METRICS)
     # The std over windows has ddof 0.
     expected = (100.0, (200 / 3) ** 0.5, 50.0, 10.0, 50.0, (50 / 3) ** 0.5, 100.0, 20.0)
     assert list(means(size).values()) == pytest.approx(expected, rel=5e-3)

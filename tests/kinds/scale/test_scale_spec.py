@@ -12,8 +12,7 @@ from serve_bench.core.content import Content
 from serve_bench.core.plan import list_trials
 from serve_bench.core.result import VariantUsed
 from serve_bench.store.files import read_toml, suite_file
-from tests.cases import cases
-from tests.refused import refusal
+from tests.cases import cases, refusal
 
 DEFAULT = VariantUsed("default")
 CURVE: dict[str, Any] = read_toml(suite_file("scale_curve"))
@@ -99,6 +98,5 @@ def test_flags_go_before_the_file_and_before_quick_and_a_cluster_has_its_own() -
     ({**CURVE, "quick": {"timeout": "0s"}}, "a.toml: quick.timeout: '0s' is not allowed"),
 )
 def test_a_broken_file_is_one_line(data: dict[str, Any], message: str) -> None:
-    assert refusal(spec.read_scale, "curve", Content("a.toml", data), {}, quick=True).startswith(
-        message
-    )
+    said = refusal(spec.read_scale, "curve", Content("a.toml", data), {}, quick=True)
+    assert said.startswith(message)

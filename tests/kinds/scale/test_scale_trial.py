@@ -21,8 +21,7 @@ from serve_bench.serving.launch_spec import (
     raylet_ports,
 )
 from serve_bench.serving.strays import LAUNCH_MARK, MARKS
-from tests.cases import cases
-from tests.fixtures import Patch
+from tests.cases import Patch, cases
 from tests.rounds import MS, a_result
 from tests.scale_records import scale_node
 

@@ -37,8 +37,7 @@ from serve_bench.store import RunFolder, read
 from serve_bench.store.files import read_toml, suite_file
 from serve_bench.view.frame import ViewRow
 from tests import records
-from tests.cases import cases, sure
-from tests.fixtures import Call, Patch
+from tests.cases import Call, Patch, cases, sure
 from tests.kinds.sitting import sit_through
 from tests.rounds import round_of
 from tests.runner.fakes import Script, install, interrupt
@@ -66,10 +65,7 @@ def leaking(x: float) -> float:
 
 @dataclass
 class Fake:
-    """Stands in for clusters: MB of each process by its role, with `noise` MB.
-
-    `stops`: blocks after which a Ctrl-C comes.
-    """
+    """Stands in for clusters: MB by role, with `noise`; Ctrl-C comes after `stops` blocks."""
 
     memory: Mapping[str, Level]
     threads: Level = lambda x: 20.0
@@ -166,6 +162,9 @@ def test_a_leak_is_found_in_its_process() -> None:
     assert hourly == pytest.approx(1080 * RATE * 3600 / 1e6 * 5 / 5.2, rel=0.01)
     assert replica.value("hours_left") == pytest.approx(4000 / hourly)
     assert [process.dims["verdict"] for process in others] == ["does not grow"] * 2
+    # Threads that grow are a leak too.
+    broken, _ = gate(soaked(Fake({"proxy": still}, threads=lambda x: 20 + 1000 * x)))
+    assert broken[0].startswith("proxy grows by 999") and "threads/million" in broken[0]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -181,11 +180,6 @@ def test_a_growth_that_may_be_a_warm_up_is_not_judged(blocks: int, mb: float, ve
     slope = mb / (DONE * (blocks - 1) / 1e6)
     result = soaked(Fake({"controller": lambda x: 90 + slope * x}, noise=0.02), blocks, leak=5.0)
     assert processes(result)["controller"].dims["verdict"] == verdict
-
-
-def test_threads_that_grow_are_a_leak_too() -> None:
-    broken, _ = gate(soaked(Fake({"proxy": still}, threads=lambda x: 20 + 1000 * x)))
-    assert broken[0].startswith("proxy grows by 999") and "threads/million" in broken[0]
 
 
 @cases(
@@ -260,10 +254,7 @@ def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: Patch) -> None
     """One launch; a load that fails costs its block, and an interrupted one has no levels."""
     spec = SoakSpec(25.0, 5.0)
     suite = replace(soak_suite(spec, 50.0), windows=1, window_s=5.0)
-    faults: Any = {
-        "load 2": LoadError("connect", "127.0.0.1", 1000, "refused"),
-        "load 4": interrupt,
-    }
+    faults: Any = {"load 2": LoadError("connect", "127.0.0.1", 9, "refused"), "load 4": interrupt}
     script = Script(faults, folder=tmp_path / "run")
     folder = RunFolder.create(tmp_path / "run", now=datetime.now(UTC))
     install(script, monkeypatch)

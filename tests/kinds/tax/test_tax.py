@@ -15,7 +15,6 @@ from msgspec import structs
 
 from serve_bench.benchmarks.tax import command as tax_command
 from serve_bench.benchmarks.tax.bench import LayerRounds
-from serve_bench.benchmarks.tax.command import read_tax
 from serve_bench.benchmarks.tax.options import TaxOptions
 from serve_bench.benchmarks.tax.spec import LAYERS, TaxSpec
 from serve_bench.cli import sides as cli_sides
@@ -32,8 +31,7 @@ from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import read
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import View
-from tests.cases import sure
-from tests.fixtures import Call, Patch
+from tests.cases import Call, Patch, sure
 from tests.kinds.sitting import sit_through
 from tests.records import ROWS
 from tests.servers import serving
@@ -53,7 +51,7 @@ CPU = {"proxy": 600.0, "replica": 400.0}
 
 @dataclass
 class Fake:
-    """Layers with their RATES, in place of clusters; a Ctrl-C comes after the rows in `stops`."""
+    """Layers with their RATES, in place of clusters; Ctrl-C comes after `stops` rows."""
 
     sd: float = 0.0
     stops: int = 10**6
@@ -198,7 +196,7 @@ def test_layers_get_the_same_requests_in_order(tmp_path: Path, monkeypatch: Patc
     flags = {"target": "a:b", "layers": "app,default,optimized", "clients": "raw:1"}
     files = {name: str(tmp_path / name) for name in ("paths", "bodies")}
     options = TaxOptions.of({**flags, **files, "request_timeout_s": "50"})
-    suite = replace(read_tax(options), side_s=0.3, steady_s=0.2, sample=False)
+    suite = replace(tax_command.read_tax(options), side_s=0.3, steady_s=0.2, sample=False)
     assert "secret" not in json.dumps(suite.to_json())
     assert [side.variant.http_options for side in suite.launched] == [{"request_timeout_s": 50}] * 2
     assert suite.timeout_s == 55.0

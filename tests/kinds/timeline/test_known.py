@@ -10,7 +10,6 @@ import pytest
 
 from serve_bench.analysis.course import bounds_of, transient_of
 from serve_bench.benchmarks.timeline import bench
-from serve_bench.benchmarks.timeline.bench import load_of, timing_of, with_course
 from serve_bench.cli.program import run
 from serve_bench.core.content import Content
 from serve_bench.core.load_spec import Load
@@ -23,7 +22,7 @@ from serve_bench.core.traffic import Row
 from serve_bench.load.driver import drive_load
 from serve_bench.load.request_log import RequestLog
 from serve_bench.store import read
-from tests.fixtures import Capture, Patch
+from tests.cases import Capture, Patch
 from tests.places import begin
 from tests.stepped_server import SteppedServer
 
@@ -32,10 +31,7 @@ SLO = parse_slo("p99=700ms,errors=1%")
 
 
 def course_of(server: SteppedServer, stages: str, *changes: tuple[float, int, int]) -> Any:
-    """Load the server over time; return the trial and its figures.
-
-    `changes`: what Serve would have said, as moments (s), wanted and running replicas.
-    """
+    """Load the server over time; `changes` of replicas: moments (s), wanted and running numbers."""
     timeline = Timeline.read(Content("a.toml", {"timeline": {"stages": stages, "connections": 50}}))
     zero: list[int] = []
 
@@ -46,8 +42,8 @@ def course_of(server: SteppedServer, stages: str, *changes: tuple[float, int, in
     log, row = RequestLog(), Row(timeline.source, "raw", 50, loop="open")
     planned = PlannedTrial("known", 1, "url", {}, row)
     with server:
-        load = load_of(timeline, Load(Request(server.url)), "run", "known")
-        result = drive_load(load, timing_of(timeline), log=log, on_measure=begin)
+        load = bench.load_of(timeline, Load(Request(server.url)), "run", "known")
+        result = drive_load(load, bench.timing_of(timeline), log=log, on_measure=begin)
     said = [
         {
             **{"at_ns": zero[0] + int(at_s * 1e9), "deployment": "default:Shop", "draining": 0},
@@ -57,7 +53,7 @@ def course_of(server: SteppedServer, stages: str, *changes: tuple[float, int, in
     ]
     about = trial_of(planned, "", "now", result, 1.0), log, SLO, zero[0], timeline.seconds
     beside: dict[str, Any] = {"tracks": (), "readings": {"changes": said}, "faults": ()}
-    trial = with_course(*about, **beside, after_s=0.0, interrupted=False)
+    trial = bench.with_course(*about, **beside, after_s=0.0, interrupted=False)
     ends = (*timeline.begins[1:], float(timeline.seconds))
     whole = [*zip(timeline.begins, ends, strict=True)]
     return trial, transient_of(trial.course, bounds_of(trial.slices, SLO), whole)

@@ -13,8 +13,7 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.timeline import Timeline
 from serve_bench.store import read
 from serve_bench.view.figures import Value
-from tests.cases import cases
-from tests.fixtures import Call
+from tests.cases import Call, cases
 from tests.sheet_parts import view_of
 from tests.stepped_server import SteppedServer
 

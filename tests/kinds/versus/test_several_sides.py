@@ -22,10 +22,8 @@ from serve_bench.core.traffic import Traffic
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.runner.model_needs import BASE_BYTES, REPLICA_BYTES
 from serve_bench.spec.sides import Side, name_apart
-from tests.cases import cases, sure
-from tests.fixtures import Call
+from tests.cases import Call, cases, refusal, sure
 from tests.records import ROWS, store_run
-from tests.refused import refusal
 from tests.rendering import render
 from tests.versus_records import WOBBLE, rates, versus_result
 

@@ -44,9 +44,7 @@ def test_a_drain_that_grows_with_the_slice_is_looked_at_again_but_not_for_ever()
     assert chosen.slice_s == pytest.approx(0.1) and looks == 2
     _, looks = settle(lambda slice_s: min(0.39, 0.3 * slice_s))  # it would be so for ever
     assert looks <= slicing.MOST_LOOKS
-
-
-def test_what_drains_for_too_long_is_loaded_in_windows() -> None:
+    # What drains for too long is loaded in windows.
     chosen, looks = settle(lambda _: 0.5)
     assert (chosen.method, chosen.connections, looks) == ("windows", 100, 1)
     assert chosen.slice_s == pytest.approx(slicing.DRAINS * 0.5)

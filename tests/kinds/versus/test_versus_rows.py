@@ -28,8 +28,7 @@ from serve_bench.serving.strays import new_run, reap
 from serve_bench.spec.sides import Pairing, Side
 from serve_bench.spec.slicing import Slicing
 from serve_bench.store import RunFolder
-from tests.cases import cases, sure
-from tests.fixtures import Patch
+from tests.cases import Patch, cases, sure
 from tests.servers import KnownServer, serving
 
 pytestmark = pytest.mark.alone
@@ -117,9 +116,7 @@ def test_one_side_at_a_time_and_no_cpu_of_new_processes(rows_of: RowsOf, tmp_pat
         trials = rows_of(whole)[0].measure(first(whole), (fixed, growing))
     assert "server_cpu" in trials[0].metrics and not trials[0].flags.way_changed
     assert "server_cpu" not in trials[1].metrics and trials[1].flags.way_changed
-    busy = sorted(
-        (e.received_ns, e.answered_ns, k) for k, s in enumerate((left, right)) for e in s.log
-    )
+    busy = sorted((e.received_ns, e.answered_ns, s.port) for s in (left, right) for e in s.log)
     for (_, answered, side), (received, _, other) in pairwise(busy):
         assert side == other or received >= answered
     assert [trial.usage for trial in trials] == [TrialUsage()] * 2
