@@ -34,7 +34,6 @@ def vague_names(file: Path) -> list[str]:
 
 
 def test_no_name_says_nothing_of_what_it_names() -> None:
-    files = [
-        file for room in ("serve_bench", "scripts", "tests") for file in TOP.glob(f"{room}/**/*.py")
-    ]
+    rooms = ("serve_bench", "scripts", "tests")
+    files = [file for room in rooms for file in TOP.glob(f"{room}/**/*.py")]
     assert [line for file in files for line in vague_names(file)] == []

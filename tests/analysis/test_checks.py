@@ -241,10 +241,8 @@ def test_a_variant_that_is_not_engaged() -> None:
     # A worker that died, and a teardown that was not clean.
     worker = Failure("worker", "worker 12 was killed", AT, key=FIRST.key)
     found = doubts(good(), worker, Teardown("default-1", 5.0, 9, False, ("pid 4 raylet",)))
-    assert [(warning.code, warning.key) for warning in found] == [
-        ("unclean-teardown", None),
-        ("worker-failed", FIRST.key),
-    ]
+    keys = {warning.code: warning.key for warning in found}
+    assert keys == {"unclean-teardown": None, "worker-failed": FIRST.key}
     assert "pid 4 raylet" in found[0].message
 
 
@@ -319,11 +317,8 @@ def waiting(
     done = Counts(within, within, {}, 0, unsent=due - within)
     lags = [ms * MS for ms, count in lags_ms.items() for _ in range(count)]
     assert len(lags) == due
-    client = {
-        "waited": sum(lag > MS for lag in lags),
-        "workers": [worker(connections)],
-        "in_windows": asdict(done),
-    }
+    client: dict[str, Any] = {"workers": [worker(connections)], "in_windows": asdict(done)}
+    client["waited"] = sum(lag > MS for lag in lags)
     trial = measured(connections, sent, seen, loop="open", client=client)
     for name, times in (
         ("send_lag", lags),

@@ -28,9 +28,8 @@ def judge_all(
     threshold: float = 0.05,
     floor: float = 0.0,
 ) -> tuple[ratios.Judged, ...]:
-    return ratios.judge(
-        [ratios.Hypothesis(interval, better, floor) for interval in intervals], threshold
-    )
+    claims = [ratios.Hypothesis(interval, better, floor) for interval in intervals]
+    return ratios.judge(claims, threshold)
 
 
 @cases("confidence", 0.8, 0.95, 0.995)

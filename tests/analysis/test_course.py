@@ -117,9 +117,8 @@ def test_the_slo_holds_from_the_first_moment_of_three_good_seconds() -> None:
 
 def line(*wanted: tuple[float, int]) -> course.ReplicaLine:
     """Make a deployment whose replicas run as soon as they are wanted."""
-    return course.ReplicaLine(
-        "Shop", tuple(course.ReplicaCount(at, n, 0, n, 0) for at, n in wanted)
-    )
+    counts = (course.ReplicaCount(at, n, 0, n, 0) for at, n in wanted)
+    return course.ReplicaLine("Shop", tuple(counts))
 
 
 def test_turns_are_changes_of_direction() -> None:

@@ -23,9 +23,8 @@ STACKS = st.dictionaries(
 
 
 def shares(profile: stacks.Stacks) -> dict[str, tuple[float, float]]:
-    return {
-        top.name: (top.self_percent, top.total_percent) for top in stacks.top_functions(profile)
-    }
+    tops = stacks.top_functions(profile)
+    return {top.name: (top.self_percent, top.total_percent) for top in tops}
 
 
 def test_of_20_000_frames_a_layer_keeps_only_what_rules_ask_for() -> None:

@@ -228,9 +228,8 @@ def test_a_part_that_is_not_there_costs_its_figures_alone(
         for part, value in damage.items():
             if part in record:
                 record[part] = {**record[part], **value} if part == "suite" else value
-    (tmp_path / "records.jsonl").write_text(
-        "".join(f"{json.dumps(record)}\n" for record in records)
-    )
+    lines = "".join(f"{json.dumps(record)}\n" for record in records)
+    (tmp_path / "records.jsonl").write_text(lines)
     out, err = call("report", tmp_path, code=2 if isinstance(says, str) else 0)
     if isinstance(says, str):
         assert str(tmp_path) in err and says in err

@@ -35,9 +35,8 @@ def test_a_hash_is_the_same_everywhere_and_stays() -> None:
     assert hash_value(hash_value("abc")) == hash_value("abc") != hash_value("abd")
     assert hash_value("") == "" and hash_value(b"abc") == hash_value("abc")
     # It ends before what stands behind it: an address, then the name of a row.
-    once = (
-        redaction.hide_in_text("url/r1/url=http://h/?token=abc") + "/1-connection/replica-5.raw.txt"
-    )
+    once = redaction.hide_in_text("url/r1/url=http://h/?token=abc")
+    once += "/1-connection/replica-5.raw.txt"
     assert once.endswith("/1-connection/replica-5.raw.txt") and "abc" not in once.partition("?")[2]
     assert redaction.hide_in_text(once) == once
     # A failure holds no secret.

@@ -97,10 +97,8 @@ def test_ptrace_scope_is_named(scope: int, monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_dead_pid_a_zombie_and_what_is_no_python() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    assert (
-        refusal(rights.check_process, gone.pid)
-        == f"no process {gone.pid}: it has ended, or never was"
-    )
+    said = refusal(rights.check_process, gone.pid)
+    assert said == f"no process {gone.pid}: it has ended, or never was"
     zombie = subprocess.Popen([sys.executable, "-c", ""])
     while psutil.Process(zombie.pid).status() != psutil.STATUS_ZOMBIE:
         pass

@@ -100,9 +100,8 @@ def test_figures_carry_their_value_as_json_writes_it() -> None:
     values = (1234.5678901234567, 0.1 + 0.2, 1e-09, 3, None, float("nan"))
     cells = (document.Number(f"{value:.1f}" if value else "-", value) for value in values)
     rows = tuple(document.TableRow((document.Text("a"), cell)) for cell in cells)
-    table = document.Table(
-        "t", (document.Column("row", number=False), document.Column("x", "1/s")), rows
-    )
+    columns = document.Column("row", number=False), document.Column("x", "1/s")
+    table = document.Table("t", columns, rows)
     read_page = Read(page(sheet(sections=(document.Section("s", "S", (table,)),))))
     shown = [about["data-value"] for about in read_page.all("td", **{"class": "number"})]
     assert shown == ["1234.5678901234567", "0.30000000000000004", "1e-09", "3", "null", "null"]

@@ -452,10 +452,9 @@ def interrupt(result: Any) -> Any:
 
 def silence(result: LoadResult) -> LoadResult:
     nothing = Counts(100, 0, {"reset": 100}, 0)
-    made = structs.replace(
-        result, windows=(0,) * len(result.windows), latency=Histogram(), service_time=Histogram()
-    )
-    return structs.replace(made, measured=nothing, in_windows=nothing, total=nothing)
+    counts = dict.fromkeys(("measured", "in_windows", "total"), nothing)
+    times = {"latency": Histogram(), "service_time": Histogram()}
+    return structs.replace(result, windows=(0,) * len(result.windows), **counts, **times)
 
 
 def cut(result: LoadResult) -> LoadResult:

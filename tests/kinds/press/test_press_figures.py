@@ -76,9 +76,8 @@ def test_a_row_whose_last_answers_came_when_time_had_ended_it_is_cut() -> None:
     row = only_row(changed(trial, client={"in_windows": within}))
     assert figures(row, "cut", "late", "unaccounted") == [0, 50, 0]
     (finding,) = row.warnings
-    assert finding.line == (
-        "cut by time: 10,000 of 10,000 requests were completed, 0 not, 50 ended after that"
-    )
+    words = "cut by time: 10,000 of 10,000 requests were completed, 0 not, 50 ended after that"
+    assert finding.line == words
 
 
 def test_cpu_of_the_service_is_neither_the_clients_nor_the_tools() -> None:

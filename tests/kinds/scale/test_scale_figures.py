@@ -170,10 +170,8 @@ def test_a_graph_counts_what_timed_out_for_at_least_as_long_as_it_was_waited_for
     suite = scale_suite("ensemble")
     trials = graph_trials(suite)
     times = {"latency": [5 * MS] * 990, "censored": [30_000 * MS] * 10}
-    metrics = {
-        name: Metric("ns", "lower", histogram=Histogram.of(values).encode())
-        for name, values in times.items()
-    }
+    histograms = {name: Histogram.of(values).encode() for name, values in times.items()}
+    metrics = {name: Metric("ns", "lower", histogram=of) for name, of in histograms.items()}
     trials[1] = replace(trials[1], metrics={**trials[1].metrics, **metrics})
     (size,) = sizes_of(scale_result(suite, *trials))
     mean = size.values["latency_mean_ms"].value

@@ -80,10 +80,8 @@ def test_the_gate_is_over_all_sides_and_names_the_one(tmp_path: Path, call: Call
     assert "gate: B2: regressed: 100 connections: 20 % slower (" in err
     first, second = of_versus(run_of(1.2, 0.8)).split()
     assert not broken(first, "regressed") and len(broken(second, "regressed")) == 1
-    many, few = (
-        versus_result({ROW: [(500.0,) * 3] * 3}, labels=LABELS[:3], b={"failed": failed})
-        for failed in (99, 9)
-    )
+    rounds = {ROW: [(500.0,) * 3] * 3}
+    many, few = (versus_result(rounds, labels=LABELS[:3], b={"failed": n}) for n in (99, 9))
     assert "of B2's requests failed" in of_versus(many).rows[1].worse
     assert render(few).count(": errors: in 3 of 3 rounds") == 2  # of each side
 

@@ -50,10 +50,8 @@ def rows_of(tmp_path: Path, monkeypatch: Patch) -> Iterator[RowsOf]:
     monkeypatch.setattr(in_turn, "WARMING", Timing(0.1, 0.3, 1, 0.05))
     run_id, said = new_run(), list[str]()
     with RunFolder.create(tmp_path / "run", now=datetime.now(UTC)) as folder:
-        yield lambda whole: (
-            SideRows(whole, folder.path, run_id, say=lambda at, phase, rate: said.append(phase)),
-            said,
-        )
+        say = lambda at, phase, rate: said.append(phase)  # noqa: E731
+        yield lambda whole: (SideRows(whole, folder.path, run_id, say=say), said)
     reap(run_id)
 
 
