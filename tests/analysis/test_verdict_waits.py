@@ -310,7 +310,7 @@ def test_slots_left_idle(held: float, served: int, haproxy: bool, idle: int | No
     sleeps = "router sleeps up to 500 ms between its tries" in find_timer(trial, "Shop")
     assert sleeps is bool(idle)
     # A client that never rests may leave them idle; its own part of the latency is no wait for one.
-    assert not find_timer(changed(trial, client=bound(0.85, 0.7)), "Shop")
+    assert not find_timer(changed(trial, client=bound(0.97, 0.7)), "Shop")
     adds = ClientVerdict(False, (), added_ns=95e7, mean_latency_ns=1e9)
     adding = changed(trial, client=structs.replace(trial.client, verdict=adds))
     assert limited_by(adding, "Shop").cause == "app wait"
@@ -441,12 +441,12 @@ def test_a_wait_that_is_the_larger_part_comes_before_a_full_host() -> None:
     for seen_, alone_ms in ((sleeps, 515), (locked, 100)):
         verdict = expect(crowded(seen_, alone_ms=alone_ms), "app wait", "low", "shop.py:9")
         assert verdict.runner_up == "host 200 of 200 %"
-    # A slot that is idle waits for the router, or for a CPU where the proxy never rests.
+    # A slot that is idle waits for the router, or for a CPU where the proxy rests less.
     idle = replica(sleep(0.4, 9), max_ongoing=1, served=60, mean_ms=5.0)
     behind = replace(crowded(idle, alone_ms=25), slots={"Shop": 1})
     expect(behind, "replica CPU", "low")
-    for waited, sure in ((1, "high"), (300, "low")):
-        proxy = process(1, "proxy", 20, wait=waited, thread=5, thread_wait=9)
+    for waited, sure in ((35, "high"), (45, "low")):
+        proxy = process(1, "proxy", 20, wait=90, thread=20, thread_wait=waited)
         rests = changed(behind, usage=usage(proxy, used(0, 0, 5)["processes"][1], host=200))
         expect(rests, "router back-off", sure)
         assert bool(find_timer(rests)) == (sure == "high")

@@ -340,7 +340,8 @@ def _inside(case: Case) -> Verdict | None:
         return None
     other = waits.differing_candidate(seen) or waits.called_candidate(seen)
     if other is not None:
-        return _of(case, placed(case, other), "medium" if case.top < limits.IDLE else "low")
+        sure = case.top < limits.IDLE and case.outlasts_cpu(other.idle)
+        return _of(case, placed(case, other), "medium" if sure else "low")
     if case.slots is not None and not waits.waits_in_turn(seen):
         return None
     place = waits.place_candidate(seen) or (waits.call_candidate(seen) if case.way else None)
@@ -367,10 +368,10 @@ def _traced(case: Case) -> Verdict | None:
 
 def _waits(case: Case) -> Verdict | None:
     """Blame slots or batches for which requests wait; no CPU is short."""
-    known = bool(case.way) or not case.machine.has_no_core
-    rests = case.top < limits.IDLE and known and not case.cpu_explains
-    confidence: Confidence = "medium" if rests else "low"
     seen, full, batch = case.seen, case.slots, case.batch
+    rests = case.top < limits.IDLE and (case.way or not case.machine.has_no_core)
+    sure = rests and (full is None or case.outlasts_cpu(full.idle))
+    confidence: Confidence = "medium" if sure else "low"
     if full is not None:
         against = []
         if case.trial.slots and not seen.waits.replicas and full.deployment != seen.front:
@@ -381,7 +382,7 @@ def _waits(case: Case) -> Verdict | None:
         looked = full.idle is not None
         if not looked and seen.offered.rate < limits.NEAR * case.most_beside:  # some were idle
             against.append(f"the same slots served {figure(case.most_beside)} requests/s")
-        if rests and looked and case.top < limits.RESTING and full.level >= limits.WELL_FULL:
+        if sure and looked and case.top < limits.RESTING and full.level >= limits.WELL_FULL:
             confidence = "high"  # requests may wait while slots are idle, where nobody looked
         return _of(case, placed(case, full), "low" if against else confidence, *against)
     if batch is None or batch.cause == "replica loop":
@@ -463,7 +464,8 @@ def _offered(case: Case) -> Verdict | None:
         place = next((place for place in places if place and place.level >= limits.NEAR), None)
         return _of(case, latency_bound(case, place), confidence, *why)
     if heavier is not None and heavier[1] < COLLAPSE * offered.rate:
-        return replace(_of(case, latency_bound(case), "low", *why), hint=BETWEEN)
+        between = "a number of clients between the two (serve-bench sweep)"
+        return replace(_of(case, latency_bound(case), "low", *why), hint=between)
     more = why if heavier is not None else ()
     if case.top >= limits.IDLE:
         return _unclear(case, f"nothing is at its limit, {case.server[0].figures}", *more)
@@ -507,8 +509,6 @@ def _look(case: Case) -> str:
 INSIDE: Final = "a wait inside the app"
 
 LOOK: Final = "py-spy dump --pid of a replica under load shows where they wait"
-
-BETWEEN: Final = "a number of clients between the two (serve-bench sweep)"
 
 
 def _of(case: Case, candidate: Candidate, confidence: Confidence, *against: str) -> Verdict:

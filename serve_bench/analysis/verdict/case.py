@@ -86,7 +86,7 @@ class HostState:
     turn, and together they ran or waited for a CPU all the time."""
 
     starved: float  # the share of their demand for CPU that processes waited
-    never_rests: bool  # of a process on the way, or the client; true if no wait is known
+    busiest: float  # the most that one on the way, or the client, ran or waited for a CPU
     has_no_core: bool  # none is free
     is_full: bool  # no core is free, processes wait for one as far as known, and never rest
     others_most: bool  # others and the hypervisor use more than the server's fullest part
@@ -97,21 +97,21 @@ def read_host(seen: Evidence, way: Sequence[ProcessUse], top: float) -> HostStat
     """Return the state of the host. `top`: the level of the fullest part of the server."""
     host, known = seen.host, [share for use in way if (share := use.not_idle) is not None]
     # Where the server was sampled, and no wait for a CPU is known, it may never rest.
-    unknown = bool(way) and not known
-    never_rests = unknown or max([*known, seen.client.busy or 0.0]) >= limits.RESTLESS
+    busiest = 1.0 if way and not known else max([*known, seen.client.busy or 0.0])
     has_no_core = host is not None and host.level >= limits.SATURATED
     waited = [(use.level, held_up) for use in way if (held_up := use.held_up) is not None]
     held_up = math.fsum(held_up for _, held_up in waited)
     demand = math.fsum(level for level, _ in waited) + held_up
     starved = held_up / demand if demand > 0 else None
+    delayed = busiest >= limits.RESTLESS and (starved is None or starved >= limits.UNHINDERED)
     roles: dict[str, float] = {}
     for use in way:
         roles[use.role] = max(roles.get(use.role, 0.0), use.not_idle or use.level)
     return HostState(
         starved=starved or 0.0,
-        never_rests=never_rests,
+        busiest=busiest,
         has_no_core=has_no_core,
-        is_full=has_no_core and never_rests and (starved is None or starved >= limits.UNHINDERED),
+        is_full=has_no_core and delayed,
         others_most=host is not None and host.others + host.steal >= top,
         may_limit=has_no_core and sum(roles.values()) >= 1.0,
     )
@@ -135,7 +135,7 @@ class Case:
     batch: Candidate | None
     stopped: int | None  # the window from which on no request succeeded
     mostly_waits: bool  # the larger part of a request is known to be no CPU
-    cpu_explains: bool  # CPU is most of its latency, and no core is free
+    cpu_explains: bool  # CPU is most of its latency
 
     def busy(self, least: float) -> list[Candidate]:
         """List the parts of the server at this level; one that is never idle is near its limit."""
@@ -145,6 +145,10 @@ class Case:
             for part in self.server
             if part.level >= least or (never_idle and (part.restless or part.sole))
         ]
+
+    def outlasts_cpu(self, idle: float | None) -> bool:
+        """Tell whether slots idle for so long (%) wait for no CPU; true if in use, or not seen."""
+        return idle is None or not 100 * (1 - limits.NEAR) < idle <= 100 * self.machine.busiest
 
     @property
     def apart(self) -> bool:
@@ -162,10 +166,9 @@ class Case:
 def weigh_cpu(seen: Evidence, way: Sequence[ProcessUse]) -> tuple[bool, bool]:
     """Decide whether a request mostly waits, and whether CPU explains most of its latency.
 
-    It mostly waits if, alone, the larger part is neither run nor a wait for a CPU. CPU explains the
+    It mostly waits if, alone, most of it is neither run nor a wait for a CPU. CPU explains the
     latency if requests run or wait for a CPU for half of it or, alone, for half of their time; or
-    if they queue behind a thread that is never idle, and what else one alone waits for is less than
-    half. Idle slots prove no wait: a full machine fills them late."""
+    if they queue behind a thread that is never idle, and else wait for less than half."""
     rate, alone_ms, mean_ms = seen.offered.rate, seen.waits.alone_ms, seen.offered.mean_ms or 0.0
     spent = math.fsum(use.cpu + (use.wait or 0.0) for use in way)  # by all threads
     cpu_ms = 1e3 * spent / rate if rate else None
@@ -187,7 +190,6 @@ def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
     seen = evidence_of(trial, front)
     server, slots, way = server_candidates(seen), concurrency_candidate(seen), seen.of_role(*SERVER)
     top, rate = server[0].level if server else 0.0, seen.offered.rate
-    machine = read_host(seen, way, top)
     mostly_waits, cpu_explains = weigh_cpu(seen, way)
     others = (read_rate(load).per_s for load in beside if load.cell == trial.cell)
     return Case(
@@ -199,13 +201,13 @@ def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
         most_beside=max([rate, *others]),
         server=server,
         host=host_candidate(seen),
-        machine=machine,
+        machine=read_host(seen, way, top),
         client=client_candidate(seen),
         slots=slots,
         batch=batch_candidate(seen) if seen.batches else None,
         stopped=read_rate(trial).silent_from,
         mostly_waits=mostly_waits,
-        cpu_explains=cpu_explains and machine.has_no_core,
+        cpu_explains=cpu_explains,
     )
 
 
@@ -220,11 +222,12 @@ def judge_host(case: Case, top: Candidate | None) -> Confidence | None:
     if host is None:
         return None
     is_starved = machine.starved >= limits.STARVED
+    delayed = is_starved and machine.busiest >= limits.RESTLESS
     if machine.is_full:
         full = top is not None and (host.level < limits.CERTAIN or top.level >= limits.SATURATED)
         if full or not (machine.others_most or case.top < limits.IDLE):
             return None
-    elif top is not None or host.level < limits.NEAR or not (is_starved and machine.never_rests):
+    elif top is not None or host.level < limits.NEAR or not delayed:
         return None
     if host.level < limits.SATURATED:
         return "low"

@@ -79,8 +79,9 @@ def timer_words(
     seen, variant = case.seen, case.trial.variant
     if cause == "router back-off":
         most_s, use = read_flag_s(launches, variant, ROUTER_WAIT), seen.waits.slot_use(deployment)
-        late = case.machine.never_rests or case.cpu_explains  # the router comes late itself
-        if use is None or most_s is None or use.gap_s > most_s or late:
+        if use is None or most_s is None or use.gap_s > most_s:
+            return None
+        if not case.outlasts_cpu(100 * (1 - use.share)):
             return None
         idle = f"a slot is idle for {figure(1e3 * use.gap_s)} ms between two requests"
         tries = f"Serve's router sleeps up to {figure(1e3 * most_s)} ms between its tries"

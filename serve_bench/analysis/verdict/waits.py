@@ -274,8 +274,7 @@ def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> Candi
     threads, where = count_places(replicas, "threads"), f" at {at.line}" if at.line else ""
     future, in_thread = at.awaited == FUTURE, any(word in at.awaited for word in IN_THREAD)
     short = f"wait {'for' if future else 'in'} {at.awaited}{where}"
-    # Of a sync method, say, the line at which the threads are that have these requests: whether it
-    # computes or waits is not seen.
+    # Of a sync method, say, the line at which its threads are: whether it computes is not seen.
     top = max(threads, key=lambda place: threads[place], default=None)
     most = in_thread and top is not None and threads[top] >= limits.WAIT_SHARE * count
     line = top.line if most and top is not None else ""
