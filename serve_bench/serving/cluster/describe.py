@@ -277,8 +277,10 @@ def read_file(file: str) -> dict[str, Any]:
     try:
         content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
         raise Refusal("app", f"cannot be read: {reason}") from None
+    except RecursionError:
+        raise Refusal("app", "is no YAML of Serve: it is nested too deeply") from None
     except yaml.YAMLError as error:
         raise Refusal("app", f"is no YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict) or not isinstance(content.get("applications"), list):
