@@ -179,7 +179,10 @@ def _check_url(url: str) -> None:
         parts = urlsplit(url)
     except ValueError as error:
         raise SpecError(f"url: {shown} cannot be read: {error}") from None
-    scheme = f"unknown scheme {parts.scheme!r} in {shown}; allowed: http://, https://"
+    wrong = (
+        f"unknown scheme {parts.scheme!r} in {shown}" if "://" in url else f"no scheme in {shown}"
+    )
+    scheme = f"{wrong}; allowed: http://, https://"
     require(parts.scheme in ("http", "https"), f"url: {scheme}")
     require(bool(parts.hostname), f"url: no host in {shown}")
     try:

@@ -277,6 +277,8 @@ def _describe(kind: Any, words: Sequence[str] = ()) -> str:
         what += f" from {write(ge)}"
     elif gt is not None:
         what += f" above {write(gt)}" + (" and up" if le is not None else "")
+    elif kind is int and form is None:
+        what += " from 0"  # a text of an int has no sign
     return what + ("" if le is None else f" to {write(le)}") + example
 
 

@@ -10,14 +10,14 @@ from msgspec import Meta
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.forms import RowText, Step, Time
-from serve_bench.core.load_spec import MAX_TIMEOUT_S, Events
+from serve_bench.core.load_spec import MAX_DURATION_S, MAX_TIMEOUT_S, Events
 from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.spec import Opt, Spec
 
 Number: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
-Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=86_400)]
+Seconds: TypeAlias = Annotated[Time, Meta(ge=0, le=86_400)]
 TimeOut: TypeAlias = Annotated[Time, Meta(ge=0.001, le=MAX_TIMEOUT_S)]
-WindowSeconds: TypeAlias = Annotated[float, Meta(ge=0.01, le=1_000_000)]
+WindowSeconds: TypeAlias = Annotated[Time, Meta(ge=0.01, le=MAX_DURATION_S)]
 
 
 DEFAULT_CLIENTS: Final = ("raw:100",)
@@ -44,13 +44,11 @@ class SuiteKeys(Spec):
     )
     users: Annotated[tuple[Step, ...], Opt("Numbers of users, auto or published [auto]")] = ()
     windows: Annotated[Number, Opt("Windows of each row")] = 10
-    window_seconds: Annotated[WindowSeconds, Opt("Length of a window", "SECONDS")] = 1.0
-    warmup_seconds: Annotated[Seconds, Opt("Shortest warm-up", "SECONDS")] = 0.5
-    warmup_max_seconds: Annotated[Seconds, Opt("Longest warm-up", "SECONDS")] = 3.0
+    window_seconds: Annotated[WindowSeconds, Opt("Length of a window")] = 1.0
+    warmup_seconds: Annotated[Seconds, Opt("Shortest warm-up")] = 0.5
+    warmup_max_seconds: Annotated[Seconds, Opt("Longest warm-up")] = 3.0
     requests_per_client: Annotated[Number | None, Opt("Requests of each client")] = None
-    max_row_seconds: Annotated[
-        float, Meta(ge=0.1, le=86_400), Opt("Longest time of a row", "SECONDS")
-    ] = 60.0
+    max_row_seconds: Annotated[Time, Meta(ge=0.1, le=86_400), Opt("Longest time of a row")] = 60.0
     timeout_s: Annotated[
         TimeOut, Opt("Longest time of a request", spellings=("--timeout",), key="load.timeout")
     ] = 30.0

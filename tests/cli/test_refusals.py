@@ -120,7 +120,7 @@ BAD = {
         (f"{URL} --load-on 127.0.0.1:9", "--load-on: no Ray cluster at 127.0.0.1:9: connection"),
         (f"{URL} --load-on ray --profile proxy", "--profile: does not go with --load-on"),
         ("http://h:99999/", "URL: bad port in 'http://h:99999/'; allowed: 1 to 65535"),
-        ("http://h/ -n x.har", "--requests: 'x.har' is not allowed; it takes a whole number; a"),
+        ("http://h/ -n x.har", "a whole number from 0; a file of them is a --requests-file"),
         ("http://h/ -c 0", "connections must be 1 or more"),
         ("http://h/ -c 10 -n 5", "--requests must be at least the number of connections (10), got"),
         ("http://h/ -n 50 -d 5s", "--requests: give a number of requests or --duration"),

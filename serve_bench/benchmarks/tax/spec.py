@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
 
-from serve_bench.core.axes import nearest
+from serve_bench.core.axes import suggest
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted
 from serve_bench.core.plan import parse_row, plan_trial
@@ -148,7 +148,7 @@ def choose_layers(layers: Sequence[Layer], wanted: Sequence[str]) -> tuple[str, 
     for name in wanted:
         if name not in known:
             takes = f"it takes {', '.join(known)}"
-            raise BadInput(f"--layers: {name!r} is not allowed{nearest(name, known)}; {takes}")
+            raise BadInput(f"--layers: {name!r} is not allowed; {takes}{suggest(name, known)}")
     if wanted and len(set(wanted)) < 2:
         raise BadInput(f"--layers: {wanted[0]}: two or more are compared")
     return tuple(name for name in known if not wanted or name in wanted)
