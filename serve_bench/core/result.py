@@ -312,6 +312,22 @@ class Result:
         return not self.missing and not self.failures
 
 
+def _keep_together(measured: Mapping[str, tuple[int, Trial]]) -> dict[str, tuple[int, Trial]]:
+    """Drop trials of sides that were not measured in the last sitting of their row and round.
+
+    What was measured beside each other is compared, and a row that is resumed is measured anew on
+    all sides; where that was cut off, one side is new and another old.
+    """
+    rows = {
+        key: (trial.round, str(trial.cell), trial.row.label, trial.row.client)
+        for key, (_, trial) in measured.items()
+    }
+    newest = dict[object, int]()
+    for key, (sitting, _) in measured.items():
+        newest[rows[key]] = max(sitting, newest.get(rows[key], 0))
+    return {key: known for key, known in measured.items() if known[0] == newest[rows[key]]}
+
+
 def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -> Result:
     """Put records together, in the order of the file. Raises FormatError without a run."""
     all_records = tuple(records)
@@ -339,6 +355,8 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
             measured[record.key] = (sitting, record)
         elif isinstance(record, Failure):
             failed.append((sitting, record))
+    if all_records[0].two_sided:
+        measured = _keep_together(measured)
     result = Result(
         run=all_records[0],
         resumes=tuple(kinds[Resume]),

@@ -14,7 +14,7 @@ from serve_bench.cli.gate import Gate
 from serve_bench.core.facts import ClientFacts, ServeMetricsFacts, TrialFlags, TrialSeconds
 from serve_bench.core.figures import ratio_text
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import Better, Metric, result_of
+from serve_bench.core.result import Better, Metric, Resume, result_of
 from serve_bench.core.traffic import Row
 from serve_bench.view.comparison import view_comparison
 from serve_bench.view.verdict_words import describe_comparing, headline
@@ -306,6 +306,15 @@ def test_requests_that_fail_on_b_alone_break_it_whatever_the_figures_say() -> No
     found = of_versus(replace(result, trials=(*result.trials[::2], *trials)))
     assert found.word == "regressed" and "100 % of B's requests failed" in headline(found)
     assert broken(found, "regressed") != []
+
+
+def test_sides_are_compared_where_they_were_measured_beside_each_other() -> None:
+    """A resumed round is measured anew on both; this one was cut off behind A."""
+    first = versus_result({ROW: rates(500.0, 500.0)})
+    again = Resume((), "2026-01-03T03:04:05+00:00"), first.trials[2]
+    result = versus_result({ROW: rates(500.0, 500.0)}, others=again)
+    assert [trial.variant for trial in result.trials if trial.round == 2] == ["default"]
+    assert of_versus(result).rows[0].measured == (5, 5) and len(result.missing) == 1
 
 
 @cases("a, b, breaks", (60, 3000, True), (60, 70, False), (3, 60, True))
