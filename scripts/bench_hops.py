@@ -59,7 +59,7 @@ CLOSED: Final = Timing(warmup_min_s=0.3, warmup_max_s=0.6, windows=4, window_s=0
 OPEN: Final = Timing(warmup_min_s=0.3, warmup_max_s=0.6, windows=12, window_s=0.5)
 
 TRAVEL_MS: Final = {"default": 3.0, "optimized": 0.5}
-"""From the client to the replica's loop, or less."""
+"""The way from the client to the replica's loop takes this time, or less."""
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ def list_peers() -> list[str]:
 
 
 Rows = Iterator[Sequence[str]]
-"""Of a table, its head first."""
+"""The rows of a table, its head first."""
 
 
 def median_ratio(pairs: Sequence[tuple[float, float]]) -> float:

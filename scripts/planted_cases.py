@@ -306,7 +306,7 @@ def plan_case(case: Case, load: Load, variant: str) -> PlannedTrial:
     return plan_trial(variant, 1, cell, row)
 
 
-#: Of deployments that are taken away soon.
+#: Options of deployments that are taken away soon.
 QUICK: Final = {"graceful_shutdown_wait_loop_s": 0.1, "graceful_shutdown_timeout_s": 1.0}
 
 

@@ -220,7 +220,7 @@ class Sampler:
             self._read_others(self._others)
             self._programs = self._others.names(self.tracks)
         stopped, periods = map(operator.sub, quota_periods(), self._quota)
-        # Of another cgroup than at the begin they do not compare.
+        # Counts of another cgroup than at the begin do not compare.
         self._quota = (stopped, periods) if 0 <= stopped <= periods else (0, 0)
 
     def summary(self, began_at_ns: int, duration_s: float) -> TrialUsage:
@@ -484,7 +484,7 @@ def program_name(arguments: Sequence[str]) -> str:
 
 def find_called(ours: Iterable[int]) -> set[int]:
     """Return the processes that `ours` call over TCP, and those that these call in turn."""
-    # Of other users' processes the system shows us no connections.
+    # The system shows us no connections of other users' processes.
     connections = [connection for connection in psutil.net_connections("tcp") if connection.pid]
     ends = {(end.laddr, end.raddr): end.pid for end in connections if end.raddr}
     listening: dict[int, set[int]] = {}

@@ -66,7 +66,7 @@ FIRST_PORTS: Final = 6
 """Ports before those for direct ingress."""
 
 FEWEST_OPEN_FILES: Final = 96
-"""Of the hard limit, to which launches raise the soft one. The smallest cluster (one replica, one
+"""A hard limit, to which launches raise the soft one. The smallest cluster (one replica, one
 connection, variant default, Ray 2.60) came up and was measured with 96, when its proxy had 73 open,
 its replica 70, the raylet 67 and the GCS 61; with 64 it was still being deployed after 30 s."""
 

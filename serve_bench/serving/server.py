@@ -47,10 +47,10 @@ from serve_bench.serving.strays import Reaped, lives, reap, started
 
 LAUNCH_TIMEOUT_S = 120.0
 
-#: For questions to Serve and its replicas: what cluster/actors.py waits, and a bit.
+#: The time-out of questions to Serve and its replicas: what cluster/actors.py waits, and a bit.
 LOOK_TIMEOUT_S = 35.0
 
-#: For each further raylet: serving/cluster/start.py gives it 60 s to join.
+#: More time for each further raylet: serving/cluster/start.py gives it 60 s to join.
 RAYLET_TIMEOUT_S = 65.0
 
 OWNER_TIMEOUT_S = 10.0
@@ -59,7 +59,7 @@ OWNER_TIMEOUT_S = 10.0
 FATAL_ROLES = ("raylet", "gcs")
 VITAL_ROLES = ("replica", "proxy", "haproxy_manager", "controller", "raylet", "gcs")
 
-#: In a row, about a second apart: one listing of processes may miss the two of a reload.
+#: Listings in a row, a second apart, without an HAProxy: one may miss the two of a reload.
 TIMES_MISSED = 2
 
 NOT_TRIED: Final = "not tried: Ray could not be imported in an earlier launch"

@@ -24,7 +24,7 @@ from .noop_answers import ANSWER, EVENT, asked, body_of
 
 PACKAGES = ("uvicorn", "uvloop", "httptools", "fastapi", "starlette")
 KEEP_ALIVE_S = 90
-"""As Serve has it (Ray 2.60): others may be loaded in turn for longer than the 5 s of uvicorn."""
+"""Serve's value (Ray 2.60): others may be loaded in turn for longer than the 5 s of uvicorn."""
 
 TEXT, STREAM = b"text/plain; charset=utf-8", b"text/event-stream; charset=utf-8"
 

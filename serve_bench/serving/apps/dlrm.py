@@ -147,7 +147,7 @@ the default shape). plain / tuned at 3,200 rows: 1.31 (1.24 to 1.35) with 128, 1
 with 512, 1.27 (1.22 to 1.31) with all."""
 
 CHUNK_ROWS_OF_THREADS = 4096
-"""The same with several threads: each operator ends with all threads waiting for one another, so
+"""Rows taken by several threads: each operator ends with all threads waiting for one another, so
 few large ones are steadier. 1.30 (1.21 to 1.37) with 128, 1.33 (1.29 to 1.37) with all."""
 
 PLACES_MULTIPLE = 4

@@ -1,4 +1,4 @@
-"""From the bytes of a press request to samples, and from their strings to what a ranker takes.
+"""The way from the bytes of a press request to samples, and to what a ranker takes.
 
 Rule: the standard library alone, since the command line imports it too, and nothing that differs
 between processes or runs: crc32, never Python's own hash. A bad request is refused with one line.
@@ -14,7 +14,7 @@ Samples = list[tuple[str, ...]]
 """The features of each sample, in the order of their names."""
 
 MOST_SAMPLES = 1000
-"""In one request: far above the 15 of the published test, and a bound for what a replica holds."""
+"""The most in a request: far above the 15 of the published test; it bounds a replica's memory."""
 
 
 class NoRequest(ValueError):

@@ -62,8 +62,8 @@ class RankerReplica(Batching):
 
         from . import dlrm
 
-        # Also when it stays the same: until it is set, MKL takes fewer threads for products that it
-        # finds small, and two rankers would not be given the same.
+        # Set even to the present number: before that, MKL takes fewer threads for products that it
+        # finds small, and two rankers would differ.
         torch.set_num_threads(threads or torch.get_num_threads())
         self._ranker = dlrm.build(kind, shape, device, seed)
         self._max_batch_size = MAX_BATCH_SIZE
@@ -189,8 +189,8 @@ def build(args: Mapping[str, Any]) -> Any:
     return ingress.bind(ranker, kind, shape, seed)
 
 
-# The same ranker as a service of one tier: what it lacks against the two tiers is the ingress and
-# the handle between, so the difference is their cost.
+# The same ranker as a service of one tier: it lacks the ingress and the handle between, so the
+# difference from two tiers is their cost.
 
 _Ranker: Any = RankerReplica.func_or_class
 

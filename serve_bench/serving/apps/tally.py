@@ -60,7 +60,7 @@ class ReplicaTally:
 
 
 class SharedTally(ReplicaTally):
-    """The same for several threads at once: no addition of one is lost to another's."""
+    """A tally for several threads at once: no addition of one is lost to another's."""
 
     def __init__(self, folder: str | None) -> None:
         self._turn = threading.Lock()

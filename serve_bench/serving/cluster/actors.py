@@ -21,7 +21,7 @@ from typing import Any
 
 ANSWER_TIMEOUT_S = 10
 
-#: For a question that starts something in Serve's controller.
+#: The time-out of a question that starts something in Serve's controller.
 ORDER_TIMEOUT_S = 60
 
 

@@ -128,7 +128,7 @@ class Deployer:
         for listed in spec["deployments"]:
             if isinstance(listed.get("num_replicas"), int):
                 counts[spec["name"]][listed["name"]] = listed["num_replicas"]
-        # The same once more is asked for when a replica was killed: Serve calls the app unhealthy
+        # The runner deploys the same again when a replica was killed: Serve calls the app unhealthy
         # until it has replaced it.
         wait_running(counts, float(spec["timeout_s"]), self._say, again=spec == self._app)
         first = None if spec["ready"] is None else self._wait_proxy(spec)

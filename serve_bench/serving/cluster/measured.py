@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-#: For one question to git.
+#: The time-out of a question to git.
 GIT_TIMEOUT_S = 10.0
 
 #: Sources of an app that are larger in all are not hashed.
