@@ -169,11 +169,10 @@ app = Front.bind(Child.bind())
 @pytest.mark.parametrize("how", ["ignores", "thread"])
 def test_what_is_finished_for_nobody_is_counted(how: str, tmp_path: Path) -> None:
     """The client gives up two of three requests after 0.3 s. The app counts what it finishes."""
-    counts, suite = tmp_path / "finished", tmp_path / "suite.toml"
+    counts = tmp_path / "finished"
     (tmp_path / "left.py").write_text(GIVES_UP.replace("FILE", repr(str(counts))))
     (tmp_path / "paths").write_text(f"/?how=answered\n/?how={how}\n/?how=ends\n")
-    suite.write_text('app = "left.py:app"\n[load]\ntimeout_ms = 300\n')
-    line = "run suite.toml --paths paths --clients raw:10 --quick --out r"
+    line = "run left.py:app --timeout 300ms --paths paths --clients raw:10 --quick --out r"
     shown = run_checked(line, tmp_path).stdout
     (row,) = reported(tmp_path, "r")["rows"]
     figure, finished = row["figures"]["finished_for_nobody"], Counter(counts.read_text())
