@@ -312,22 +312,6 @@ class Result:
         return not self.missing and not self.failures
 
 
-def _keep_together(measured: Mapping[str, tuple[int, Trial]]) -> dict[str, tuple[int, Trial]]:
-    """Drop trials of sides that were not measured in the last sitting of their row and round.
-
-    What was measured beside each other is compared, and a row that is resumed is measured anew on
-    all sides; where that was cut off, one side is new and another old.
-    """
-    rows = {
-        key: (trial.round, str(trial.cell), trial.row.label, trial.row.client)
-        for key, (_, trial) in measured.items()
-    }
-    newest = dict[object, int]()
-    for key, (sitting, _) in measured.items():
-        newest[rows[key]] = max(sitting, newest.get(rows[key], 0))
-    return {key: known for key, known in measured.items() if known[0] == newest[rows[key]]}
-
-
 def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -> Result:
     """Put records together, in the order of the file. Raises FormatError without a run."""
     all_records = tuple(records)
@@ -338,7 +322,8 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
     last: int | None = None
     stop: RunStop | None = None
     sitting = 0  # how many times the run had been resumed when the record was written
-    measured: dict[str, tuple[int, Trial]] = {}
+    measured: dict[str, tuple[int, Trial, object]] = {}
+    newest = dict[object, int]()  # in which sitting a row of a round was measured last
     profiled: dict[str, Trial] = {}
     failed: list[tuple[int, Failure]] = []
     kinds: dict[type[Record], list[Any]] = {kind: [] for kind in RECORDS.values()}
@@ -352,17 +337,20 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
         elif isinstance(record, Trial) and record.flags.profiled:
             profiled[record.key] = record
         elif isinstance(record, Trial):
-            measured[record.key] = (sitting, record)
+            place = record.round, str(record.cell), record.row.label, record.row.client
+            measured[record.key], newest[place] = (sitting, record, place), sitting
         elif isinstance(record, Failure):
             failed.append((sitting, record))
     if all_records[0].two_sided:
-        measured = _keep_together(measured)
+        # Sides are compared that were measured beside each other: where a row that was resumed is
+        # cut off, one side is new and another old.
+        measured = {key: known for key, known in measured.items() if known[0] == newest[known[2]]}
     result = Result(
         run=all_records[0],
         resumes=tuple(kinds[Resume]),
         launches=tuple(kinds[Launch]),
         deploys=tuple(kinds[Deploy]),
-        trials=tuple(trial for _, trial in measured.values()),
+        trials=tuple(trial for _, trial, _ in measured.values()),
         profiled=tuple(profiled.values()),
         teardowns=tuple(kinds[Teardown]),
         last=last,
