@@ -58,7 +58,7 @@ ROOMS: Final = (
     Room(
         "spec",
         """core/* spec/* benchmarks/*/spec.py benchmarks/*/command.py benchmarks/*/experiment.py
-        benchmarks/*/options.py cli/command.py cli/experiment.py cli/flag_values.py
+        benchmarks/*/options.py cli/command.py cli/experiment.py
         cli/options.py cli/panels.py cli/request.py cli/rows.py cli/sides.py cli/targets.py""",
         10_910,
         3_000,

@@ -157,3 +157,16 @@ def test_a_bounded_launch_is_left_out_and_said() -> None:
     (failure,) = found.failures
     assert failure.startswith(f"B: default, round 5, trial, {LABEL}: only bounded: at least")
     assert "1 failure" not in headline(found)  # the findings say so
+
+
+@cases(
+    "last, said",
+    ((SLOWER[:3], {}), r"capacity, app: n5 is (19|20)(\.\d)? % slower than the 4 runs before"),
+    (FLOORED, r"no rate met the SLO"),  # only bounded, and not judged
+)
+def test_a_drop_in_the_history(last: Search, said: str, tmp_path: Path, call: Call) -> None:
+    before = [searched(f"n{at + 1}", APP[:3], day=at) for at in range(4)]
+    store(tmp_path, [*before, searched("n5", last[0], day=4, **last[1])])
+    out, err = call("history", tmp_path, "--fail-on", "regressed", code=3)
+    assert re.search(said, " ".join(out.split())) and LABEL in out
+    assert ("not judged" in err and "n5" in err) is (last is FLOORED)

@@ -17,7 +17,7 @@ from serve_bench.core.forms import Rounds
 from serve_bench.core.result import Record, Result, Resume, RunStop, result_of
 from serve_bench.spec.sides import rounds_in_all
 from serve_bench.view.verdict_words import headline
-from tests.cases import Patch, cases
+from tests.cases import Call, Patch, cases
 from tests.kinds.versus.test_several_sides import suite
 from tests.records import AT, ROWS, planned, store_run
 from tests.versus_records import rates, versus_result
@@ -86,6 +86,24 @@ def test_a_run_goes_on_up_to(
     assert rounds_in_all(Rounds.read(text) if text else None, earlier, 6) == last
     with pytest.raises(BadInput, match=r"--rounds: 3: 6 are measured; \+N adds rounds to them"):
         rounds_in_all(Rounds(3), CLEAR, 6)
+
+
+@cases(
+    "flags, code, word",
+    ("", 0, "slower"),
+    ("--fail-on slower", 3, "slower"),
+    ("--fail-on regressed", 0, "slower"),
+    ("--fail-on regressed --threshold 2%", 3, "regressed"),
+    ("--gate p99", 0, "slower"),
+)
+def test_another_gate(flags: str, code: int, word: str, tmp_path: Path, call: Call) -> None:
+    folder = store_run(tmp_path / "run", versus_result({ROW: rates(500.0, 485.0, wobble=0.5)}))
+    out, _ = call("report", folder, "--format", "json", *flags.split(), code=code)
+    verdict = json.loads(out)["points"][0]
+    assert verdict["dims"]["verdict"] == word
+    assert verdict["dims"]["gate"] == ["throughput", *(["p99"] if "p99" in flags else [])]
+    threshold = 0.02 if "2%" in flags else 0.05
+    assert verdict["figures"]["alarm_threshold"]["value"] == threshold
 
 
 def test_intervals_are_held_against_the_truth(tmp_path: Path) -> None:
