@@ -22,7 +22,7 @@ from serve_bench.report import COMPARED, FORMATS
 from serve_bench.spec.request import RequestKeys, ServeKeys
 from serve_bench.spec.suite_keys import SuiteKeys
 
-#: Parts of the order of parameters that commands share.
+#: Names of parameters, in the order of `--help`: parts that the `order` of several commands share.
 MATRIX = "max_batch_size max_ongoing_requests num_replicas batch_wait_timeout_s"
 MODEL = "ranker device threads table_rows gpu_fraction"
 RUN_HERE = "no_sample strict_host serve_metrics dry_run live"
@@ -42,7 +42,7 @@ UNSAMPLED = "--strict-host: needs the samples that --no-sample leaves out"
 
 
 class SloOptions(Options):
-    """Where a run is kept, how clusters and load are started, what is seen, what rows must hold."""
+    """Options of every run: its folder, its clusters and load, what is sampled, its objectives."""
 
     specs: ClassVar[Sequence[type[Spec]]] = (RequestKeys, ServeKeys, SuiteKeys)
 
@@ -93,12 +93,17 @@ class FormatOptions(Options):
 
 
 class RunOptions(FormatOptions, SloOptions):
-    """Where a run is kept, and whether it is a new one."""
+    """What is measured, a suite or a running service, and whether the run is a new one."""
 
     url: list[str] | None = flag(
         None, "Load a service that is up already, as [NAME=]URL; repeatable."
     )
-    log_requests: FilePath | None = None
+    log_requests: FilePath | None = None  # a flag of press alone
+    suite: str = flag("", "Suite file, or the name of a shipped one.", launched=True)
+    resume: FilePath | None = flag(
+        None, "Resume the run in this folder with its plan.", launched=True, resume=True
+    )
+    dry_run: bool = flag(False, "Print the plan and its expected time.", resume=True)
 
     @property
     def urls(self) -> list[str]:
@@ -106,16 +111,10 @@ class RunOptions(FormatOptions, SloOptions):
         return self.url or []
 
     def check_url(self) -> None:
-        """Raise BadInput on flags that say something of a cluster that is launched: none is."""
+        """Raise BadInput where --url stands beside flags of a cluster, since none is launched."""
         target = () if self.url is None else ("target",)
         if wrong := self.changed(lambda option: option.opt.launched or option.name in target):
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
-
-    suite: str = flag("", "Suite file, or the name of a shipped one.", launched=True)
-    resume: FilePath | None = flag(
-        None, "Resume the run in this folder with its plan.", launched=True, resume=True
-    )
-    dry_run: bool = flag(False, "Print the plan and its expected time.", resume=True)
 
 
 class SuiteOptions(RunOptions):

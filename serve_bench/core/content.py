@@ -1,6 +1,6 @@
-"""The keys of a suite file, and the flags that override them.
+"""The keys of a suite file, and the flags that override them, in one Content for all readers.
 
-A flag is a key of the suite from elsewhere: one reader reads both; errors name the origin.
+Rule: a flag is a key of the suite with another origin (`places`), which errors name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Content:
 
     file: str  # its name
     data: Mapping[str, Any] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)  # origin of keys from outside: a flag
+    places: Mapping[str, str] = field(default_factory=dict)  # origin of keys not from it: a flag
 
     def where(self, key: str) -> str:
         """Name the origin of a key for an error."""
@@ -59,7 +59,7 @@ class Content:
         return content
 
     def over(self, key: str, table: Mapping[str, Any], place: str) -> Content:
-        """Return a copy in which a table, which stands at `place`, overrides that of `key`."""
+        """Return a copy with the entries of `table`, given at `place`, in the table of `key`."""
         content = self
         for name, value in table.items():
             content = content.set(f"{key}.{name}", value, f"{place}.{name}")
@@ -71,7 +71,7 @@ class Content:
         only_keys(table, allowed, self.where(key) if key else self.file)
 
     def values(self, key: str, default: Any) -> list[Any]:
-        """List the values of a key. Raises BadInput where one is given twice, or none."""
+        """List the values of a key, or its one value. Raises BadInput on a repeated one or none."""
         value = self.get(key, default)
         values = [*value] if isinstance(value, list | tuple) else [value]
         check_once([str(part) for part in values], self.where(key))

@@ -1,8 +1,8 @@
 """Types of values that people write with a unit: times, shares, rates. Pure.
 
-Rule: such a value is a number of its base unit in our code (seconds, 1 for all, requests/s); what
-it looks like behind a flag or in a file is said here once. A narrower one adds its own bounds:
-`Annotated[Time, Meta(ge=0.01, le=2)]`.
+Rule: in our code such a value is a number in its base unit (seconds, a part of 1, requests/s). How
+it is written after a flag or in a file stands here once, as a `Form` (core/axes.py). A narrower
+type adds its own bounds: `Annotated[Time, Meta(ge=0.01, le=2)]`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from serve_bench.core.request_spec import SpecError
 from serve_bench.core.spec import read_value
 
 _UNITS: Final = {"ms": 1e-3, "m": 60, "h": 3600, "d": 86_400}
+_STAGES: Final = "RATE:DURATION, as 100:30s"
 
 
 def write_time(seconds: float) -> str:
@@ -75,7 +76,7 @@ def _read_row(text: str) -> str:
 
 
 RowText: TypeAlias = Annotated[str, Form(_read_row, ROWS, "ROW", str)]
-"""A row that is known beforehand."""
+"""A row with a fixed load, such as `raw:100`."""
 
 Step: TypeAlias = Annotated[str, Form(read_step, STEPS, "N", str, words=("auto", "published"))]
 """A step of a load that grows, or a word for all of them."""
@@ -84,10 +85,10 @@ Time: TypeAlias = Annotated[float, _TIME]
 """Seconds, from 0."""
 
 Duration: TypeAlias = Annotated[Time, Meta(gt=0, le=MAX_DURATION_S)]
-"""Seconds of what lasts."""
+"""A length in seconds, above 0."""
 
 Instant: TypeAlias = Annotated[Time, Meta(ge=0, le=MAX_DURATION_S)]
-"""Seconds from a begin."""
+"""Seconds from a start, which may be 0."""
 
 
 def write_stages(stages: Iterable[Stage]) -> str:
@@ -112,8 +113,6 @@ def _read_stages(text: str) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-_STAGES: Final = "RATE:DURATION, as 100:30s"
-
 Stages: TypeAlias = Annotated[
     tuple[Stage, ...], Form(_read_stages, _STAGES, "RATE:DURATION,...", write_stages)
 ]
@@ -123,25 +122,25 @@ Share: TypeAlias = Annotated[float, _SHARE]
 """A part of 1."""
 
 TracedShare: TypeAlias = Annotated[Share, Meta(gt=0, le=1)]
-"""Of requests, whose way is traced."""
+"""The share of requests that are traced."""
 
 LARGEST_THRESHOLD: Final = 0.9
 
 Threshold: TypeAlias = Annotated[Share, Meta(gt=0, le=LARGEST_THRESHOLD)]
-"""A difference that matters, or a spread."""
+"""The smallest difference that matters, or a spread."""
 
 Rate: TypeAlias = Annotated[float, _RATE, Meta(gt=0, le=MAX_RATE)]
 """Requests/s."""
 
 LONGEST_SLICE_S: Final = 2.0
-"""Above it, slices cancel nothing more: windows do as well."""
+"""Longer slices cancel no more noise between sides than windows do."""
 
 SliceTime: TypeAlias = Annotated[Time, Meta(ge=0.01, le=LONGEST_SLICE_S)]
 """Seconds of a slice, where sides are loaded in turn."""
 
 
 class Rounds(NamedTuple):
-    """A number of rounds; `more` than there are, where it is written as `+N`."""
+    """A number of rounds: of the whole run, or with `more` (written as `+N`) of those to add."""
 
     number: int
     more: bool = False

@@ -1,6 +1,6 @@
-"""Any dataclass as JSON content and back, checked against its types. Pure.
+"""Records as JSON and back: `plain` writes a dataclass, `built` reads and checks it. Pure.
 
-Rule: a fault is one line that names the field and what it should be.
+Rule: an error is one line that names the field and what it should be.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _T = TypeVar("_T")
 def plain(value: Any) -> dict[str, Any]:
     """Return a dataclass, or a dict of them, as JSON content.
 
-    That is dicts with texts for keys, lists, bytes as base64, histograms in their sparse form. Not
-    for NaN and infinity, which are no JSON."""
+    It has dicts with texts for keys, lists, bytes as base64, histograms in their sparse form. NaN
+    and infinity are not allowed, since JSON lacks them."""
     content = msgspec.json.encode(value, enc_hook=encode_part)
     return msgspec.json.decode(content, type=dict[str, Any])
 
@@ -30,7 +30,7 @@ def plain(value: Any) -> dict[str, Any]:
 def encode_part(value: Any) -> Any:
     """Encode what msgspec does not know: histograms, other mappings than dict, subclasses of str.
 
-    The version of torch is such a text. Raises TypeError for what is no JSON."""
+    The version of torch is a subclass of str. Raises TypeError for what is no JSON."""
     if isinstance(value, Histogram):
         return value.encode()
     return str(value) if isinstance(value, str) else dict(value)
@@ -43,10 +43,10 @@ def _decode_part(kind: type[Any], value: Any) -> Any:
 
 
 def built(kind: type[_T], data: Any, where: str) -> _T:
-    """Reverse `plain`, checked against the types of the class. `where` names it in errors.
+    """Return JSON content as an object of a class, checked against its types; reverses `plain`.
 
-    Fields that the class does not know are passed over. Raises FormatError, in one line with the
-    field and what it should be."""
+    `where` names the content in errors. Fields that the class does not have are ignored. Raises
+    FormatError."""
     try:
         return msgspec.convert(data, kind, str_keys=True, dec_hook=_decode_part)
     except msgspec.ValidationError as error:
@@ -67,7 +67,7 @@ def built_with(kind: type[_T], data: Any, where: str, **makers: Callable[[Any], 
 
 
 def stored_suite(kind: type[_T], data: Any, **makers: Callable[[Any], Any]) -> _T:
-    """Read the suite of a stored run, to resume it; the rest as `built_with`. Raises BadInput."""
+    """Read the suite of a stored run, to resume it, as `built_with` does. Raises BadInput."""
     try:
         return built_with(kind, data, "suite", **makers)
     except FormatError as error:

@@ -1,7 +1,7 @@
-"""What `serve_target` gives: a cluster for the session, whose failures are one line for a person.
+"""ServeTarget, which the fixture `serve_target` returns, and its cluster, a KeptCluster.
 
-Rule: what goes wrong fails the test and names what is wrong and what is allowed, without a
-traceback through our code. The cluster itself is a KeptCluster.
+Rule: an error fails the test in one line, which names what is wrong and what is allowed, without a
+traceback through our code (`one_line`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,8 @@ from serve_bench.serving.own_apps import check_options, own_app, split_target
 from serve_bench.serving.server import LaunchFailed, Serving
 from serve_bench.serving.strays import Marked, marks
 
-# A cluster that stays up while the user's apps come and go on it, one at a time.
-#
-# Rule: it starts with the first app, since a replica is part of the proof, and is over with
-# `close`, with all that it started; a warden ends it where this process is killed. Where Python
-# looks for apps is fixed when it starts: what is not found there is refused, never found by chance.
-
 WHERE: Final = "serve_target"
-"""What a refusal begins with."""
+"""How a refusal begins."""
 
 LEAST_ROOM: Final = 8
 """Replicas, of one logical CPU each, that there is room for: a later app may be larger than the
@@ -42,11 +36,15 @@ first. (Ray starts no process for room that is not used, but takes ports for it.
 
 @dataclass
 class KeptCluster:
-    """A cluster of a variant for the session. All that goes wrong is BadInput or RunFailed."""
+    """A cluster of a variant that stays up for the session; apps run on it one after the other.
+
+    It starts with the first app, since a replica is part of the proof. `close` ends it and all that
+    it started; a warden does if this process is killed. The folders in which Python looks for apps
+    are fixed at the start; an app elsewhere is refused. Errors are BadInput or RunFailed."""
 
     variant: VariantUsed
     folders: tuple[Path, ...]  # where apps are looked for; the first that has one counts
-    log: Path  # takes Ray's chatter
+    log: Path  # holds the output of Ray
     proof: Mapping[str, Any] = field(default_factory=dict, init=False)  # empty until one is up
     replicas: Mapping[str, int] = field(default_factory=dict, init=False)
     options: Mapping[str, Option] = field(default_factory=dict, init=False)
@@ -78,10 +76,10 @@ class KeptCluster:
         return self._serving.casualties() if self._serving.alive() else ["the cluster ended"]
 
     def deploy(self, target: str, options: Mapping[str, Option], request: Asked) -> str:
-        """Put this app in force, over the one before, and return the address.
+        """Deploy this app in place of the one before, and return the address.
 
-        Nothing is done where it is in force. Raises BadInput before anything is started, and
-        RunFailed; a cluster that did not come up is not tried again.
+        An app that is up with these options stays as it is. Raises BadInput before anything is
+        started, and RunFailed; a cluster that did not come up is not started again.
         """
         if self._failure is not None:
             raise self._failure
@@ -198,7 +196,7 @@ def resolved_target(target: str, folders: Sequence[Path]) -> str:
     return f"{files[0]}:{name}"
 
 
-#: What a field of a load is called among the arguments, where it is another name.
+#: Arguments of the fixture whose name is another than that of the load's field.
 ARGUMENTS: Final = {"count": "requests", "header": "headers:"}
 
 
@@ -279,8 +277,8 @@ class ServeTarget:
         """Deploy `module:app` or `file.py:app` over the app before, and return `url`.
 
         `options`: of deployments, as `{"Ranker.num_replicas": 2}`. The other arguments are the
-        request that must be answered before the app counts as up. An app that is in force stays as
-        it is. A relative file is looked for in the current folder, in pytest's root folder and its
+        request that must be answered before the app counts as up. An app that is up stays as it
+        is. A relative file is looked for in the current folder, in pytest's root folder and its
         `pythonpath`, and beside the test files that use these fixtures.
         """
         with one_line():
@@ -299,7 +297,7 @@ class ServeTarget:
 
     @property
     def url(self) -> str:
-        """The address of the app that is in force, without a path."""
+        """The address of the app that is up, without a path."""
         return self.cluster.url or _no_app()
 
 

@@ -1,7 +1,7 @@
 """A config file of Serve (`applications:`), as `run` takes it: what is loaded, and where it is.
 
-Rule: pure. The file is read and checked by Serve's own schema in the variant's interpreter
-(serving/cluster/describe.py); what has no place in a benchmark is reported, never passed over.
+Rule: pure. Serve's own schema reads and checks the file in the variant's interpreter
+(serving/cluster/describe.py). A key that has no effect in a benchmark is reported as unused.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from serve_bench.spec.request import Servicers
 #: HTTP options of the file that go into the cluster; host and port are the tool's own.
 HTTP_OPTIONS: Final = ("request_timeout_s", "keep_alive_timeout_s", "root_path")
 
-#: Of its gRPC options those that are used; the port is the tool's own.
+#: The one key of its gRPC options that is used; the port is the tool's own.
 SERVICERS: Final = "grpc_servicer_functions"
 
-#: Of a runtime_env: the app runs in the interpreter of the variant, in no other environment.
+#: Keys of a runtime_env that are used; the app runs in the interpreter of the variant.
 RUNTIME_ENV: Final = ("env_vars", "working_dir")
 
 
@@ -46,9 +46,9 @@ class ConfigApp:
         return str(self.config["route_prefix"])
 
     def folder(self, here: str, exists: Callable[[str], bool], where: str) -> str:
-        """Return where Python finds it. Raises BadInput.
+        """Return the folder in which Python finds the app's module. Raises BadInput.
 
-        That is its working_dir; else `here`, as for `serve run`; else beside the file."""
+        That is its working_dir; else `here`, as for `serve run`; else the config file's folder."""
         if self.working_dir is not None:
             place = posixpath.join(self.beside, self.working_dir)
             if not exists(place):
@@ -83,7 +83,7 @@ class ServeConfig:
             config = {"name": "default", "route_prefix": "/", **listed}
             name, import_path = config["name"], str(config.pop("import_path"))
             if config["route_prefix"] is None:
-                config["route_prefix"] = ""
+                config["route_prefix"] = ""  # HTTP does not reach it
             unused += [f"{name}.{key}" for key in ("host", "port") if config.pop(key, None)]
             env = dict(config.pop("runtime_env", None) or {})
             working_dir = env.pop("working_dir", None)

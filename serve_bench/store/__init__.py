@@ -1,4 +1,4 @@
-"""The folder of a run on disk: append a record, read the whole run back; and the time of day.
+"""The folder of a run on disk: create or resume it, append a record, read the whole run back.
 
 Rule: records.jsonl only grows. A record is written whole or not at all, and stands on the disk
 (fsync) before `append` returns, so a kill at any moment loses at most the trial in progress.
@@ -33,7 +33,7 @@ class RunFolder:
     def __init__(self, path: Path, fd: int, made: Sequence[Path] = ()) -> None:
         self.path = path
         self._fd = fd
-        self._made = made  # the folder and those above it that were not there, the innermost first
+        self._made = made  # folders that `create` made, the innermost first: `discard` removes them
         size = os.fstat(fd).st_size
         # A kill cut off the last line: the next record needs a new line.
         self._torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
@@ -95,7 +95,7 @@ class RunFolder:
         remove_empty(self._made)
 
     def close(self) -> None:
-        """Give the folder free. Further calls do nothing."""
+        """Release the folder for other processes. Further calls do nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -144,9 +144,9 @@ def fresh_folder(results: Path, now: datetime) -> Path:
 
 
 def check_new(path: Path | None) -> None:
-    """Raise BadInput where `RunFolder.create` would refuse the folder (None: never); leave none."""
+    """Raise BadInput where `RunFolder.create` would refuse the folder; None is never refused."""
     if path is not None:
-        RunFolder.create(path, now=datetime.now(UTC)).discard()
+        RunFolder.create(path, now=datetime.now(UTC)).discard()  # leaves no folder
 
 
 def _claim(path: Path) -> Path:

@@ -1,7 +1,7 @@
 """Lenses: how a kind of run is looked at. Documents and JSON of all kinds are made here, once.
 
-A kind says which figures its rows have beside those of all kinds, and builds a View: rows, points
-that it derives, comparisons, sentences, tables and charts.
+A kind has one Lens (found by `benchmarks/registry.py`): the figures that only its rows have, and a
+function that builds a View. `Lens.look` gives a RunLook, which makes document and JSON of it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class View:
     title: str = ""  # without the id of the run
     lead: ViewRow | None = None  # the row whose figures are seen first
     tiles: Callable[[], Table] | None = None  # in place of `lead`
-    # How many of how many of what are missing, where rows do not say so; of 0 nothing is said.
+    # (missing, planned, what), where rows do not show it; nothing is said of 0 planned.
     planned: tuple[int, int, str] | None = None
     faults: Sequence[str] = ()  # why its gate is broken
 
@@ -81,7 +81,7 @@ class Lens(RowRules):
 
 @dataclass(frozen=True)
 class RunLook:
-    """A run through its lens. It is made once, and all forms are made of it."""
+    """A run seen through its lens. It is made once, and all forms are made of it."""
 
     result: Result  # with the rows that are shown; that of `page` is as recorded
     lens: Lens
@@ -91,7 +91,7 @@ class RunLook:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What is missing or failed, what the rows show, doubts; the SLO behind the headline."""
+        """What is missing or failed, then the headline, the SLO, and all other findings."""
         states = [row.dims["status"] for row in self.view.rows if row.dims["status"] != "profiled"]
         left = len(states) - states.count("measured")
         missing, planned, nouns = self.view.planned or (left, len(states), "rows")
@@ -114,7 +114,7 @@ class RunLook:
 
     @cached_property
     def document(self) -> Document:
-        """The run for people; doubts are about no row, details are made when a form shows them."""
+        """The run for people: its doubts concern no single row; details are made when shown."""
         run, view, page, where = self.result.run, self.view, self.page, self.page.options.where
         doubts = []
         for failure in page.failures:
@@ -192,7 +192,7 @@ class RunLook:
 
 
 def plan_row(part: PlannedTrial | Trial, row: Row) -> PlannedTrial:
-    """Return the trial that a part of it becomes, where trials are no rows to compare."""
+    """Return a planned trial of `row` in the place of this one, for runs that are condensed."""
     return plan_trial(part.variant, part.round, part.cell, row)
 
 

@@ -1,9 +1,9 @@
 """The report on scale: sizes of a workload, metrics by their published names, growth.
 
-Rule: an invalid result says so before any figure. What is not known is left out, never 0: a node
-without an answered request has no latency; one that was lost enters no mean, maximum or total. The
-published names are those of Ray's nightly benchmarks, a misspelt one included; a thread there is a
-connection here, KB are 1024 bytes. What Ray publishes stands in a separate column.
+Rule: an invalid result says so before any figure. An unknown value is left out, never 0: a node
+without an answered request has no latency; a lost node enters no mean, maximum or total. Published
+names are those of Ray's nightly benchmarks, a misspelt one included: what they call a thread is a
+connection, and KB are 1024 bytes. Values that Ray published stand in a separate column.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ declare(
 
 
 def node_figures(node: NodeFacts) -> Figures:
-    """Compute the figures of a node; of one that was lost its failed requests alone."""
+    """Compute the figures of a node. A lost node has its failed requests alone."""
     errors = float(sum(node.failed.values()))
     if node.lost:
         return {"errors": errors}
@@ -91,7 +91,7 @@ def node_figures(node: NodeFacts) -> Figures:
 
 
 def read_parts(trial: Trial, kind: str) -> Iterable[Figures]:
-    """Return the figures of its nodes, its windows, or all its requests, unanswered ones too."""
+    """Return the figures of the parts of a trial: its nodes, its windows, or all its requests."""
     if kind == "nodes":
         return map(node_figures, trial.client.nodes)
     if kind == "windows":
@@ -104,7 +104,7 @@ def read_parts(trial: Trial, kind: str) -> Iterable[Figures]:
 
 
 Published: TypeAlias = tuple[str, Callable[[Sequence[float]], float], str]
-"""A published metric: the parts of a trial, what is made of them, and of which of their figures."""
+"""A published metric: which parts of a trial it reads, how it combines them, and which figure."""
 
 SHARES: Final = (50, 75, 90, 99)
 RATE: Final = "cluster_requests_per_s"
@@ -123,8 +123,8 @@ LOAD_METRICS: Final[Mapping[str, Published]] = {
     RATE: ("windows", statistics.fmean, MAIN),
     **{f"cluster_P{share}_latency_ms": ("requests", sum, f"latency_p{share}") for share in SHARES},
 }
-"""The 13 of single and multi in the published order, then ours: the count under its right name, the
-rate of all nodes, and percentiles of all requests, which a maximum over nodes is not."""
+"""The 13 of single and multi in the published order, then our own: the count under its right name,
+the rate of all nodes, and percentiles of all requests in place of maxima over nodes."""
 
 HTTP: Final = "http_"
 HANDLE_METRICS: Final[Mapping[str, Published]] = {
@@ -136,7 +136,7 @@ HANDLE_METRICS: Final[Mapping[str, Published]] = {
 GRAPH_METRICS: Final = {
     f"{way}{name}": metric for way in ("", HTTP) for name, metric in HANDLE_METRICS.items()
 }
-"""As published, of requests through a handle; those through HTTP bear HTTP before them."""
+"""Published for requests through a handle; names of those through HTTP begin with HTTP."""
 
 PUBLISHED: Final = {**LOAD_METRICS, **GRAPH_METRICS}
 
@@ -162,7 +162,7 @@ def _compute(name: str, factor: float, line: Line) -> Value | None:
         return None
     return Value(
         made_of(statistics.fmean(launches.values()), launches.values()),
-        # They are a sample of what could have been.
+        # ddof 1: the launches are a sample.
         std=statistics.stdev(launches.values()) if len(launches) > 1 else None,
         launches=launches,
         missing=len(line.keys) - len(launches) or None,
@@ -180,7 +180,7 @@ for _name, _published in PUBLISHED.items():
     )
 
 CURVE_METRICS: Final = [RATE, "latency_p50", "latency_p99"]
-"""What is followed over the number of replicas: of a curve a trial has the others by windows."""
+"""The figures of a curve, over the number of replicas. Its trials measure the following ones."""
 
 for _name, _unit, _meaning, _short in (
     ("deploy_time", "s", "from the deployment of an app until all replicas are up", "deploy"),
@@ -218,7 +218,7 @@ NODES: Final = make_spec(
     row="node",
 )
 INVALID: Final = "invalid: "
-"""What the failure of a trial begins with of which too many requests failed."""
+"""How the failure of a trial begins if too many of its requests failed."""
 
 
 def build(page: Page) -> View:
@@ -269,7 +269,7 @@ def _list_metrics(columns: Sequence[ViewRow]) -> Iterator[ViewRow]:
 
 
 def _hide_rate(row: ViewRow) -> ViewRow:
-    """Return the row as its table has it: requests one after the other make no throughput."""
+    """Return the row without a throughput where requests follow one another (latency of graphs)."""
     hidden = () if row.line.row.requests_each is None else (MAIN, "launch_ratio")
     values = {name: value for name, value in row.values.items() if name not in hidden}
     return replace(row, values=values)
@@ -286,7 +286,7 @@ def _name_row(row: ViewRow) -> ViewRow:
 
 
 def merge_sizes(shown: Iterable[ViewRow]) -> Iterator[ViewRow]:
-    """Yield the rows of each size as one: of a graph those by handle and HTTP."""
+    """Yield one row per size: a graph has two, by handle and by HTTP, which are merged."""
     for name, of_size in groupby(shown, key=lambda row: str(row.dims["size"])):
         rows = list(of_size)
         values = {figure: value for row in rows for figure, value in row.values.items()}
@@ -374,7 +374,7 @@ def invalid_lines(rows: Sequence[ViewRow]) -> list[str]:
 
 
 def _describe_rates(rows: Sequence[ViewRow], curve: bool) -> str:
-    """Say what each row serves; of a curve the best size, and the largest of its variant."""
+    """Say what each row serves; for a curve only the best size and the largest of its variant."""
     named = [row for row in rows if MAIN in row.values]
     if curve and named:
         best = max(named, key=lambda row: row.values[MAIN].value)

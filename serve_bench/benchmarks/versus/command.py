@@ -1,4 +1,4 @@
-"""`serve-bench versus`: sides against A, with fresh launches in every round."""
+"""`serve-bench versus`: each side compared with A, in rounds of launches or of running services."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from serve_bench.spec.sides import Side
 from serve_bench.spec.slicing import Slicing
 from serve_bench.view.verdict_words import stop_text
 
-#: Flags of clusters that are started, and looked into: none with services that are up already.
+#: Flags about clusters that are started; services that are up already refuse them.
 OF_LAUNCHES: Final = frozenset(
     """app each_flag a_env b_env a_python b_python a_option b_option budget_s route
     request_timeout_s grpc_servicer call no_sample trace""".split()
@@ -55,13 +55,13 @@ OF_LAUNCHES: Final = frozenset(
 R = TypeVar("R", Asked, Request)
 
 ADDRESS: Final = re.compile(r"(?:(?P<name>[^=/:]+)=)?(?P<url>\w+://.*)", re.DOTALL)
-"""A side that is up already, with a name if that is given."""
+"""A service that is up already as a side: `[NAME=]URL`."""
 
 
 class VersusRun(SidesExperiment[VersusOptions, VersusSpec]):
-    """Sides in rounds, judged after each."""
+    """A run of versus: flags become sides, VersusRounds measures them, a Gate judges the result."""
 
-    _requests: tuple[Request, ...] = ()
+    _requests: tuple[Request, ...] = ()  # to services that are up already; () of launches
 
     def __init__(self, options: VersusOptions) -> None:
         super().__init__(options)
@@ -132,12 +132,12 @@ def read_sides(options: VersusOptions) -> list[SideFlags]:
     sides = []
     for place, word in enumerate(words):
         letter = "b" if place else "a"
-        if word is None and not options.aa:  # of which A is what Serve does without flags
+        if word is None and not options.aa:  # --aa without --a: Serve without flags
             more = "; A against itself is --aa" if letter == "b" else ""
             takes = "it takes VARIANT, APP, VARIANT,APP or http://HOST:PORT"
             raise BadInput(f"--{letter}: is missing; {takes}{more}")
-        names = (f"{letter}_env", f"{letter}_python", f"{letter}_option")
-        env, python, settings = (getattr(options, name) for name in names)
+        fields = (f"{letter}_env", f"{letter}_python", f"{letter}_option")
+        env, python, settings = (getattr(options, name) for name in fields)
         places = f"--{letter}", f"--{letter}-option"
         sides.append(SideFlags(*places, word or "default", settings or (), env or (), python))
     return sides
@@ -176,7 +176,7 @@ def read_versus(options: VersusOptions, gate: Gate) -> tuple[VersusSpec, tuple[R
 
 
 def audit(side: Side) -> list[Side]:
-    """Return a side with its first request alone, and the side itself. Raises BadInput."""
+    """Return a side that repeats one request, and the side itself (caches). Raises BadInput."""
     if (own_app := side.app.own_app) is None:
         raise BadInput("--audit: is for your own app, or a service that is up already")
     app = replace(side.app, own_app=replace(own_app, asked=repeat(own_app.asked)))

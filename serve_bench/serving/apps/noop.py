@@ -1,8 +1,8 @@
 """The no-op application: it answers "ok" and does nothing else, so that only Serve is measured.
 
-`build` is the import path of a declarative deploy. Batch size, concurrency and replica count are
-settings of the deployment, so a change of them alone does not restart a replica. Each replica
-counts what it takes, in a file that serve-bench reads (core/usage.py says how it is laid out).
+Serve imports `build`. Batch size, concurrency and replica count are settings of the deployment, so
+their change does not restart a replica. Each replica counts its requests (place 0) and batches (by
+size) in a file that serve-bench reads (layout: core/usage.py). A query asks for other answers.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def _reply(body_type: str) -> Any:
 
 
 class Methods:
-    """What an ingress answers beside HTTP: calls of a handle and of gRPC.
+    """What an ingress answers: calls of a handle and of gRPC, and HTTP with a query.
 
-    A message is a query, filled up with zeros.
+    A message is such a query, filled up with zeros (noop_answers.py).
     """
 
     async def answer(self, message: bytes = b"", *body: bytes) -> bytes:

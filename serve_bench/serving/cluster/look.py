@@ -1,11 +1,11 @@
 """What requests in the replicas wait for, sampled by a thread inside each replica.
 
-`begin` starts that thread in every replica, `end` takes its samples between two moments. A sample
-holds the requests in progress, the line of the app at which each waits and what it awaits there (in
-the tasks that its own task waits for, if there are any), threads of the app that work, and the
-queues of `serve.batch`. Rule: it runs beside a load that is not measured; it reads tasks and frames
-of the interpreter and changes nothing of the app. As in actors.py, all of this travels into the
-replica by value.
+The cluster's program calls `begin`, which starts the thread in each replica, and `end`, which sums
+up its samples between two moments. A sample holds the requests in progress, the line of the app at
+which each waits and what it awaits there, threads of the app that work, and queues of
+`serve.batch`. Rule: it runs during a load that is not measured; it reads tasks and frames of the
+interpreter and changes nothing of the app. As in actors.py, all of this goes into the replica by
+value.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ MOST_PLACES = 8
 LONGEST_S = 60.0
 
 Place = tuple[str, str, str]  # what is awaited, the app's line "shop.py:31", its function
-Frame = tuple[Any, str]  # with its qualified name
+Frame = tuple[Any, str]  # the frame and its qualified name
 
-#: What a thread of a pool works on, by the function in which it takes it: of concurrent.futures,
-#: and of anyio. CHAIN: the module of what chains a future of the former to one of asyncio.
+#: The variable that holds the work of a pool's thread, by the function that takes it: first that of
+#: concurrent.futures, whose futures CHAIN chains to those of asyncio, then that of anyio.
 WORK = {"_worker": "work_item", "run": "future"}
 CHAIN = "asyncio.futures"
 
 HANDLE = "ray.DeploymentResponse"
-"""What is awaited in a call of another deployment, with the name of its method behind it."""
+"""What a call of another deployment awaits; the name of the called method follows it."""
 
 
 def begin() -> None:
@@ -174,7 +174,7 @@ class LookThread(threading.Thread):
         config, identity = self._inner._deployment_config, self._inner._deployment_id
         count = len(taken) or 1
         loop = Counter(sample["loop"] for sample in taken if sample["loop"])
-        left = {work for sample in self.taken for work in sample["left"]}
+        left = {work for sample in self.taken for work in sample["left"]}  # of requests given up
         at_work = set(self.taken[-1]["left"] if self.taken else ())
         return {
             "pid": os.getpid(),
@@ -201,8 +201,8 @@ class LookThread(threading.Thread):
         places: Counter[Place] = Counter()
         in_app: Counter[Place] = Counter()
         batches: dict[str, Any] = {}
-        followed: set[Any] = set()
-        left: list[Any] = []
+        followed: set[Any] = set()  # tasks that belong to a request that is counted already
+        left: list[Any] = []  # work whose request was given up
         tasks: list[Any] = []
         with suppress(RuntimeError):  # the set may change while this thread copies it
             tasks = list(asyncio.all_tasks(self._loop))[:MOST_TASKS]
@@ -225,8 +225,8 @@ class LookThread(threading.Thread):
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         threads: Counter[tuple[str, str, str]] = Counter()
         pools: dict[str, list[bool]] = {}
-        most: dict[str, float] = {}
-        loop = ""
+        most: dict[str, float] = {}  # threads that a pool starts at most
+        loop = ""  # the app's line in the event loop's thread, if it is there
         for ident, top in sys._current_frames().items():
             name = names.get(ident, "")
             if ident == threading.get_ident():
