@@ -93,8 +93,7 @@ class Warning:
 def checks(result: Result) -> tuple[Warning, ...]:
     """List all warnings about a run, then about its trials in the order measured.
 
-    About a run: lines that were passed over, hosts, variants that were not in force, what clusters
-    left."""
+    About a run: lines passed over, hosts, variants that were not in force, what clusters left."""
     unread = "what stood there is in no figure"
     found = [Warning(warning.code, warning.message, unread) for warning in result.warnings]
     sittings = [result.run.host, *(resume.host for resume in result.resumes)]

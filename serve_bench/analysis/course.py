@@ -461,9 +461,8 @@ DROP_S: Final = 5
 def find_drop(course: CourseFacts, transient: Transient) -> Drop | None:
     """Find the seconds in which requests wait and answers are fewer than half of those before.
 
-    Before: by no more replicas. None for fewer than DROP_S. Answers that come in bursts are no
-    drop: a second stands for AROUND_S before and after it too, as far as no more and no fewer
-    ran."""
+    Before: by no more replicas. None for fewer than DROP_S. Answers in bursts are no drop: a second
+    stands for AROUND_S before and after it too, as far as no more and no fewer ran."""
     ended, waiting = course.ended, course.waiting
     states = [transient.replicas.at(second + 0.5) for second in range(len(ended))]
     counts = [0 if state is None else state.running for state in states]
@@ -502,8 +501,7 @@ requests before it is gone: HAProxy did so 1 s before (Ray 2.60), also at its ha
 def count_near(course: CourseFacts, events: Iterable[CourseEvent]) -> Figures:
     """Count lost requests by the kind of the event nearest to their end, within NEAR_S.
 
-    And AFTER_S, since the end of a process is known no better. Without an event the name is
-    empty."""
+    And AFTER_S, since the end of a process is known no better. Without an event the name is ""."""
     near: Counter[str] = Counter()
     events = [event for event in events if not event.what.endswith("ready")]
     for due_s, end_s, _ in course.lost:
@@ -520,8 +518,7 @@ def list_events(
     """List what happened while the load ran, in order.
 
     Faults, replicas that came, were ready and went, proxies that did, reloads of HAProxy.
-    `hard_stop_s`: so long after a reload the HAProxy of before continues; then it cuts what it
-    still has."""
+    `hard_stop_s`: so long after a reload the former HAProxy continues; then it cuts the rest."""
     events: list[tuple[float | None, str, str]] = []
     killed = set()
     for fault in course.faults:

@@ -110,8 +110,7 @@ def summarize(result: Result) -> tuple[Line, ...]:
     """Return a line for each planned or measured variant, cell and row, in the order of the plan.
 
     A trial stands where it was planned: from several nodes it has more connections than that row. A
-    profiled trial has its own line behind its row. Raises FormatError if a stored histogram cannot
-    be read."""
+    profiled trial has its own line after its row. Raises FormatError on an unreadable histogram."""
     trials, broken = {trial.key: trial for trial in result.trials}, result.broken
     rows = {planned.key: planned.row for planned in result.plan}
     places: dict[tuple[str, str, Row], list[PlannedTrial | Trial]] = {}

@@ -173,8 +173,7 @@ ANSWERED: Final = "answer"
 def find_lost_hop(client: TracedRequest, marks: Sequence[HopMark]) -> str:
     """Return the hop in which a failed request was, by its last mark.
 
-    ANSWERED where its replica was done. A process that is killed leaves no mark of what it did
-    last."""
+    ANSWERED where its replica was done. A killed process leaves no mark of what it did last."""
     proxy = next((mark for mark in marks if mark.kind == "proxy"), None)
     if _front(marks, client.trace[16:] if proxy is None else proxy.span) is not None:
         return ANSWERED
@@ -288,8 +287,7 @@ def _timer(rows: Sequence[Mapping[str, int]], name: str) -> float | None:
 def flatten(fall: Waterfall, join: Callable[[int, int], int] = int.__add__) -> dict[str, int]:
     """Return the hops of a request and of the calls below it, which are named `Ranker: batch wait`.
 
-    Those of the calls lie within `downstream`; where calls are made at once, their sum (`join`) is
-    more."""
+    Those of the calls lie within `downstream`; of calls made at once the sum (`join`) is more."""
     hops = dict(fall.hops)
     for call in fall.calls:
         for name, ns in flatten(call, join).items():

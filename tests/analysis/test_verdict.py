@@ -1,8 +1,10 @@
 """What limited a trial, where a core, the host or the client was full: situations made by hand."""
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
+from msgspec import structs
 
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.analysis.verdict.usage import read_usage
@@ -183,3 +185,15 @@ def test_threads_hold_up_a_process_no_longer_than_it_is_not_running() -> None:
     assert whole.not_idle == pytest.approx(0.87)
     assert beside.not_idle == beside.awake == pytest.approx(0.68)
     assert waits.not_idle == waits.awake == pytest.approx(0.2)
+
+
+def test_a_quota_that_is_used_up_limits_client_and_server_alike() -> None:
+    """As seen with half a core for an own app, whose requests were found in a call of another."""
+    trial = measured(8, 21.8, usage(process(1, "proxy", 12), process(2, "replica", 20), host=60))
+
+    def of_quota(percent: float) -> Trial:
+        host = structs.replace(trial.usage.host, throttled_percent=percent)
+        return replace(trial, usage=structs.replace(trial.usage, host=host))
+
+    expect(of_quota(92), "host CPU", "high", "the CPU quota, used up in 92 % of its periods")
+    assert limited_by(of_quota(20)) == limited_by(trial)

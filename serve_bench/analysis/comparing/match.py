@@ -30,8 +30,7 @@ def match_variants(
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the pairs of variants to compare, and sentences about what has no partner.
 
-    Raises BadInput where `chosen` has no such variant, none is in both runs, or both are the
-    same."""
+    Raises BadInput if `chosen` has no such variant, none is in both runs, or both are the same."""
     mine, theirs = variants(a), variants(b)
     for name, known, flag in ((chosen[0], mine, "a"), (chosen[1], theirs, "b")):
         if name is not None and name not in known:

@@ -45,8 +45,7 @@ MEASURES: Final = (
     *(Measure(name, "ns", "lower") for name in OF_STREAMS),
 )
 OF_ALL: Final = frozenset(("throughput", "p50", "p99", "cpu"))
-"""Metrics of every row, so that it says why one is missing; only rows of streams have the
-others."""
+"""Metrics of every row, which says why one is missing; only rows of streams have the others."""
 
 NAMES: Final = tuple(measure.name for measure in MEASURES)
 
@@ -202,8 +201,7 @@ def _cpu_ns(trial: Trial) -> float | None:
 # many requests failed can neither win nor be the same.
 
 TWICE: Final = 2.0
-"""Where A's share of failed requests is above INVALID_SHARE too, B is worse from this multiple
-on."""
+"""If A's share of failed requests is above INVALID_SHARE too, B is worse from this multiple on."""
 
 STEAL_SHARE: Final = 0.05
 """A hypervisor that took more than 5 % of all cores took as much as the usual threshold."""

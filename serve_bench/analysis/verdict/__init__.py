@@ -2,10 +2,10 @@
 
 Rule: a pure judgement of the record of a Trial. Causes are tried in one order: a standstill to the
 end, replicas that changed, refused requests, conditions that make a verdict impossible, an open
-loop that the server kept up with, the client, CPU and GPU, connections of an open loop, waits of
-traced requests, waits observed inside the replicas, other waits without CPU, a wait that only a
-ladder shows, and last the offered load. Contradictory evidence gives "unclear", never a guess.
-Thresholds are in limits.py.
+loop that the server kept up with, a used-up CPU quota, the client, CPU and GPU, connections of an
+open loop, waits of traced requests, waits observed inside the replicas, other waits without CPU, a
+wait that only a ladder shows, and last the offered load. Contradictory evidence gives "unclear",
+never a guess. Thresholds are in limits.py.
 """
 
 from __future__ import annotations
@@ -150,6 +150,8 @@ def list_questions(case: Case) -> Iterator[Callable[[Case], Verdict | None]]:
     yield _impossible
     if offered.loop == "open" and offered.late <= ON_TIME and offered.failed < limits.SOME_FAILED:
         yield _kept_up
+    if (case.trial.usage.host.throttled_percent or 0.0) >= limits.THROTTLED:
+        yield _throttled
     if seen.client.bound:
         yield _client
     yield _cpu
@@ -200,6 +202,14 @@ def _impossible(case: Case) -> Verdict | None:
     if trial.usage == TrialUsage() and not seen.client.bound:
         return _unclear(case, "CPU was not sampled")
     return None
+
+
+def _throttled(case: Case) -> Verdict:
+    """Blame the CPU quota: it stops client and server alike, wherever their requests then are."""
+    share = f"{case.trial.usage.host.throttled_percent:.0f} %"
+    words = f"the CPU quota, used up in {share} of its periods"
+    quota = Candidate("host CPU", 1.0, words, words, hint="a larger quota", crowded=True)
+    return _of(case, quota, "high" if case.trial.usage.processes else "medium")
 
 
 def _client(case: Case) -> Verdict | None:
@@ -479,8 +489,7 @@ def _offered(case: Case) -> Verdict | None:
 def _alone(case: Case, more: bool = True) -> tuple[str, ...]:
     """Say whether requests wait for one another, by the time of one alone.
 
-    Empty for one connection, whose requests are alone. `more`: more clients may bring more
-    requests."""
+    Empty for one connection: its requests are alone. `more`: more clients may bring more."""
     offered, look = case.seen.offered, case.seen.waits
     if (longer := look.longer) is None or (offered.loop == "closed" and offered.connections == 1):
         return ()

@@ -45,6 +45,9 @@ with ten to twenty processes ready to run: 13 to 45 % in 29 waits with a rate wi
 on an idle host, 89 to 100 % in 12 that burnt CPU. The sum over all threads of a process was 26 to
 100 % in the former: on such a host it means nothing."""
 
+THROTTLED: Final = 50.0
+"""Percent of the periods of a CPU quota. Used up in more of them, it stops all that computes."""
+
 GIL_CEILING: Final = 1.15
 """A Python process runs one thread of Python at a time, and some native threads of Ray beside it.
 Above this its work is native (torch) and spread over cores: then its busiest thread counts."""
@@ -96,8 +99,8 @@ WAIT_MOST: Final = 0.80
 FEW_CONNECTIONS: Final = 2
 """A closed loop with at most this many connections and nothing saturated is bound by latency, if
 they hardly wait for one another: two whose requests are no slower than alone, quicker than any wait
-of the app, or busy on a CPU. With more, a wait that no process shows is as
-likely, unless a ladder excludes it."""
+of the app, or busy on a CPU. With more, a wait that no process shows is as likely, unless a ladder
+excludes it."""
 
 FAILED: Final = 0.50
 """If half of the requests failed, the limit of the other half is of no use."""
@@ -124,8 +127,7 @@ FEWEST_LOOKS: Final = 5
 """A replica with fewer looks is not judged by them."""
 
 FEWEST_REQUESTS: Final = 5
-"""Fewest requests, answered or in work, to call a replica slow: a single one may be an
-exception."""
+"""Fewest requests, answered or in work, to call a replica slow: one may be an exception."""
 
 QUEUES: Final = 3.0
 """A request with this multiple of its time alone mostly waits for others."""
