@@ -16,7 +16,14 @@ from operator import add
 from typing import Final
 
 from serve_bench.core.histogram import SLOTS, Histogram, slot
-from serve_bench.core.load_result import ANSWERED, ERROR_CLASSES, GIVEN_UP, HISTOGRAMS, Counts
+from serve_bench.core.load_result import (
+    ANSWERED,
+    EMPTY,
+    ERROR_CLASSES,
+    GIVEN_UP,
+    HISTOGRAMS,
+    Counts,
+)
 from serve_bench.load.failures import BrokenAccount
 
 START, MEASURE, ABORT, WINDOWS, WINDOW_NS = range(5)
@@ -76,9 +83,11 @@ class Shared:
         return self.words[base : base + HISTOGRAM_WORDS]
 
     def read(self, board: int, part: str, kind: str) -> Histogram:
-        """Return a copy of one histogram."""
-        words = self.histogram(board, part, kind).tolist()
-        return Histogram(words[1:], words[0])
+        """Return a copy of one histogram, or EMPTY: most are, and a copy takes 256 KiB."""
+        words = self.histogram(board, part, kind)
+        if not words.tobytes().strip(b"\0"):
+            return EMPTY
+        return Histogram(words[1:].tolist(), words[0])
 
     def read_times(self, board: int) -> dict[str, Histogram]:
         """Read the histograms of the windows, by their names in a `LoadResult`."""
