@@ -97,7 +97,11 @@ def _read_recorded(request: Mapping[str, Any]) -> ListedRequest:
         headers.setdefault("content-type", kind)
     body, text = urlencode(_list_pairs(data, "params")).encode(), data.get("text")
     if text is not None:
-        body = b64decode(text) if data.get("encoding") == "base64" else text.encode()
+        encoded = data.get("encoding") == "base64"
+        try:
+            body = b64decode(text) if encoded else text.encode()
+        except ValueError:
+            raise SpecError(f"postData: text is no {'base64' if encoded else 'UTF-8'}") from None
     elif body:
         require(kind.partition(";")[0] == FORM, f"postData: {kind} without text; allowed: {FORM}")
     query = parts.query or urlencode(_list_pairs(request, "queryString"))  # as a rule the same

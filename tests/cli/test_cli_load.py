@@ -56,12 +56,14 @@ def test_a_har_is_sent_as_it_was_recorded(client: str, tmp_path: Path, call: Cal
             {"method": "PUT", "url": server.url, "postData": IMAGE},
             {"method": "HEAD", "url": server.url},
             {"method": "POST", "url": server.url, "postData": {**FORM, "mimeType": "multipart/x"}},
+            {"method": "POST", "url": server.url, "postData": {**IMAGE, "text": "A"}},
+            {"method": "POST", "url": server.url, "postData": {"text": "\ud800"}},
         ]
         har = {"log": {"entries": [{"request": request} for request in requests]}}
         (tmp_path / "shop.HAR").write_text(json.dumps(har))
         words = f"load {server.url} -c 1 -n 3 --client {client} --out {tmp_path}/run -H x-b:new"
         _, err = call(*words.split(), "--requests-file", tmp_path / "shop.HAR")
-    left = "left out: 1 to other.test:443, 1 by HEAD, which does not go with other methods, 1 that"
+    left = "left out: 1 to other.test:443, 1 by HEAD, which does not go with other methods, 3 that"
     assert f"requests are {left} cannot be sent (log.entries[5]: postData: multipart/x" in err
     bodies, (get, *_) = [(asked.method, asked.body) for asked in server.log], server.log
     assert bodies == [("GET", b""), ("POST", b"a=%C3%A9"), ("PUT", b"\0\xff")]
