@@ -392,6 +392,7 @@ def open_to_network(ports: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def is_loopback(address: str) -> bool:
     """Return whether only this machine reaches an address."""
+    # gRPC binds loopback as `::ffff:127.0.0.1`.
     return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback  # gRPC adds that
 
 

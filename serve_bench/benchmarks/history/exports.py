@@ -32,7 +32,7 @@ def export(history: History, form: str) -> str:
 
 
 def _otava_csv(group: Group, named: Mapping[str, Series]) -> str:
-    """Render a line for each run that has all values. BadInput where none has."""
+    """Render a line for each run with all values: Otava takes no gaps. BadInput where none has."""
     rows = []
     for number, run in enumerate(group.runs):
         about = (run.run.started_at, run.run.id, run.versions.get("ray", ""), run.run.tool_version)
