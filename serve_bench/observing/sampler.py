@@ -401,6 +401,8 @@ RAY_PARTS: Final = frozenset(
 """Parts of Ray that stand beside their raylet: of which cluster they are is not in their tree."""
 
 _INTERPRETER: Final = re.compile(r"(python|pypy|node|ruby|perl|bash|sh)[\d.]*")
+_CODE: Final = {"node": "ep", "perl": "eE", "ruby": "e"}
+"""Letters that end a flag before code; of the others it is c."""
 
 
 @dataclass
@@ -469,7 +471,7 @@ def program_name(arguments: Sequence[str]) -> str:
     interpreter = _INTERPRETER.fullmatch(name)
     if interpreter is None:
         return name
-    words, code = iter(rest), "e" if interpreter[1] in ("node", "perl", "ruby") else "c"
+    words, code = iter(rest), _CODE.get(interpreter[1], "c")
     for word in words:
         if word == "-m":
             return f"{interpreter[1]} -m {next(words, '')}".rstrip()
@@ -477,7 +479,7 @@ def program_name(arguments: Sequence[str]) -> str:
             next(words, None)
         elif not word.startswith("-"):
             return f"{interpreter[1]} {PurePath(word).name}"
-        elif word.endswith(code) and not word.startswith("--"):
+        elif word in ("--eval", "--print") or (not word.startswith("--") and word[-1] in code):
             break  # the next word is code: perl -we CODE
     return interpreter[1]
 
