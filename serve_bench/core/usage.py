@@ -247,13 +247,13 @@ def deployment_of(process: ProcessUsage) -> str | None:
     return read_replica(process.title)[1] if process.role == "replica" else None
 
 
-_REPLICA: Final = re.compile(r"ray::ServeReplica:([^:]*):([^.\s]*)")
+_REPLICA: Final = re.compile(r"ray::ServeReplica:([^:]*):([^.]*)")
 
 
 def read_replica(title: str) -> tuple[str, str] | tuple[None, None]:
     """Return app and deployment in a replica's title; a running method follows after a dot."""
     match = _REPLICA.match(title)
-    return (match[1], match[2]) if match else (None, None)
+    return (match[1], match[2].rstrip()) if match else (None, None)
 
 
 MOST_PROGRAMS: Final = 3

@@ -52,6 +52,7 @@ EVERY = [
     "title, app, deployment",
     ("ray::ServeReplica:noop:NoOp", "noop", "NoOp"),
     ("ray::ServeReplica:noop:NoOp.handle_request", "noop", "NoOp"),
+    ("ray::ServeReplica:noop:My model  ", "noop", "My model"),
     ("ray::ServeReplica::NoOp", "", "NoOp"),
     ("ray::ProxyActor", None, None),
     ("python app.py", None, None),
