@@ -73,4 +73,8 @@ class SuiteKeys(Spec):
                 f"{place}: {self.warmup_max_seconds:g} is not allowed; it takes at least "
                 f"{self.warmup_seconds:g}, the shortest warm-up"
             )
+        if self.windows * self.window_seconds > MAX_DURATION_S:
+            days = f"{MAX_DURATION_S / 86400:g} days"
+            place = places["window_seconds"]
+            raise BadInput(f"{place}: {self.windows} such windows are longer than {days}")
         return self

@@ -99,6 +99,7 @@ BAD = {
         ("a:b --draw random", "--draw: give --bodies, --paths or --headers with two or more"),
         ("a:b word", "NAME=VALUE: 'word' is not allowed; it takes name=value"),
         ("a:b --arg word=", "--arg: 'word=' is not allowed; it takes name=value"),
+        (f"{SUITE} --window-seconds 100h", "--window-seconds: 10 such windows are longer"),
         (f"{SUITE} word=a", "word=a: "),
         (f"--resume {FORMATS}/2-run.jsonl", "names the environment OMP_NUM_THREADS, the app "),
         ("a:b --openai --model m --protocol http,stream", "--openai: is a stream, not http,stream"),
