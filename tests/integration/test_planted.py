@@ -79,7 +79,7 @@ def undisturbed(field: Field, case: Case) -> list[Trial]:
     return trials
 
 
-@pytest.mark.parametrize("case", map(parameter, SERVED))
+@pytest.mark.parametrize("case", [*map(parameter, SERVED)])
 def test_a_planted_limit_is_named(field: Field, case: Case) -> None:
     trials = undisturbed(field, case)
     assert [trial.counts.failed for trial in trials] == [{}] * len(trials)
@@ -93,7 +93,7 @@ def test_a_planted_limit_is_named(field: Field, case: Case) -> None:
         assert verdict.deployment == "Planted"
 
 
-@pytest.mark.parametrize("case", map(parameter, OWN))
+@pytest.mark.parametrize("case", [*map(parameter, OWN)])
 def test_a_wait_of_an_own_app_is_named_with_its_line(field: Field, case: Wait) -> None:
     trials = undisturbed(field, case)
     verdict = verdict_on(trials, case)
