@@ -195,5 +195,6 @@ def test_a_quota_that_is_used_up_limits_client_and_server_alike() -> None:
         host = structs.replace(trial.usage.host, throttled_percent=percent)
         return replace(trial, usage=structs.replace(trial.usage, host=host))
 
-    expect(of_quota(92), "host CPU", "high", "the CPU quota, used up in 92 % of its periods")
+    expect(of_quota(92), "host CPU", "high", "CPU quota, used up in 92 % of its periods")
+    expect(of_quota(55), "host CPU", "medium")
     assert limited_by(of_quota(20)) == limited_by(trial)

@@ -206,10 +206,10 @@ def _impossible(case: Case) -> Verdict | None:
 
 def _throttled(case: Case) -> Verdict:
     """Blame the CPU quota: it stops client and server alike, wherever their requests then are."""
-    share = f"{case.trial.usage.host.throttled_percent:.0f} %"
-    words = f"the CPU quota, used up in {share} of its periods"
+    stopped = case.trial.usage.host.throttled_percent or 0.0
+    words = f"the CPU quota, used up in {stopped:.0f} % of its periods"
     quota = Candidate("host CPU", 1.0, words, words, hint="a larger quota", crowded=True)
-    return _of(case, quota, "high" if case.trial.usage.processes else "medium")
+    return _of(case, quota, "high" if case.way and stopped >= 100 * limits.NEAR else "medium")
 
 
 def _client(case: Case) -> Verdict | None:
